@@ -52,8 +52,7 @@ def samples(document: Mapping[str, Any]) -> Iterator[Sample]:
             for media_type, described in content.items():
                 body = _example(described)
                 if body is not None:
-                    headers = {"Content-Type": media_type, **_headers_for(media_type, parameters)}
-                    yield Sample(method, filled, headers, body, media_type)
+                    yield Sample(method, filled, {"Content-Type": media_type}, body, media_type)
 
 
 def _filled(path: str, parameters: list[Mapping[str, Any]]) -> str | None:
@@ -64,15 +63,6 @@ def _filled(path: str, parameters: list[Mapping[str, Any]]) -> str | None:
                 return None
             path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
     return path
-
-
-def _headers_for(media_type: str, parameters: list[Mapping[str, Any]]) -> dict[str, str]:
-    """Headers that have an example named like the type of the body."""
-    return {
-        parameter["name"]: str(parameter["examples"][media_type]["value"])
-        for parameter in parameters
-        if parameter["in"] == "header" and media_type in parameter.get("examples", {})
-    }
 
 
 def _example(described: Mapping[str, Any]) -> bytes | None:

@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.data.open_inference.datatypes import TRITON_TYPE
 from tfs_proxy.model.graph_inputs import GraphInputs
-from tfs_proxy.model.openapi.document import document_of, document_text
-from tfs_proxy.model.openapi.service import DescribedModel, Service
+from tfs_proxy.model.openapi.bodies import DescribedModel, Service
+from tfs_proxy.model.openapi.document import document_text
 from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, Signature, TensorSpec
 
 
@@ -57,19 +56,17 @@ def document(*signatures: Signature, **more: Any) -> dict[str, Any]:
     graph = more.pop("graph", GraphInputs())
     model = DescribedModel("m", (1, 20), {each.name: each for each in signatures}, graph=graph)
     service = Service((model,), "m", **{"rest_api": True, "open_inference": "model", **more})
-    parsed: dict[str, Any] = json.loads(document_text(document_of(service)))
+    parsed: dict[str, Any] = json.loads(document_text(service))
     return parsed
 
 
 def request_types(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The Media Type Objects of requests to /invocations, all but Triton's."""
-    return _without_triton(described["paths"]["/invocations"]["post"]["requestBody"]["content"])
+    """The Media Type Objects of requests to /invocations."""
+    found: dict[str, Any] = described["paths"]["/invocations"]["post"]["requestBody"]["content"]
+    return found
 
 
 def answer_types(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The Media Type Objects of answers of /invocations, all but Triton's."""
-    return _without_triton(described["paths"]["/invocations"]["post"]["responses"]["200"]["content"])
-
-
-def _without_triton(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: described for name, described in content.items() if TRITON_TYPE not in name}
+    """The Media Type Objects of answers of /invocations."""
+    found: dict[str, Any] = described["paths"]["/invocations"]["post"]["responses"]["200"]["content"]
+    return found

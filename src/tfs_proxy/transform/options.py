@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.model.openapi.components import INPUT_NAMES
+from tfs_proxy.model.openapi.document import INPUT_NAMES
 from tfs_proxy.serving.inner_stack import serving
 from tfs_proxy.settings.parsers import for_inner_stack
 from tfs_proxy.transform.batches import asks_model, header_of

@@ -1,19 +1,34 @@
-"""OpenAPI 3.1 document of a service, from its paths and their common parts."""
+"""OpenAPI 3.1 document of a service: the paths of parts.json, filled with the models' bodies."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import count
+from string import Template
 from typing import Any
 
 from tfs_proxy import __version__
-from tfs_proxy.model.openapi.components import answer, shared_answers, static_parts, static_paths
-from tfs_proxy.model.openapi.invocations import invocations
-from tfs_proxy.model.openapi.open_inference import open_inference_paths
-from tfs_proxy.model.openapi.service import Service
-from tfs_proxy.model.openapi.serving_api import serving_paths
+from tfs_proxy.model.openapi.bodies import (
+    ANY_MODEL,
+    ANYTHING,
+    Content,
+    DescribedModel,
+    Service,
+    answer_content,
+    infer_bodies,
+    request_content,
+    serving_bodies,
+)
+from tfs_proxy.model.openapi.schemas import component
+from tfs_proxy.values.attributes import ATTRIBUTES
+from tfs_proxy.values.names import LABEL, LOADED_MODEL, SERVED_MODEL, SHORT_VERSION
+from tfs_proxy.wire import media_types as media
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, REQUEST_ID
 
-Document = dict[str, Any]
+Part = dict[str, Any]
 
-OPENAPI = "3.1.0"
 TITLE = "tfs-proxy"
 DESCRIPTION = """\
 The models served here, described by their signatures, the script and the settings.
@@ -21,120 +36,201 @@ The models served here, described by their signatures, the script and the settin
 Every error is `{"error": "..."}`. Bodies may come with `Content-Encoding: gzip`.
 """
 
+INPUT_NAMES = "x-inputs"
+"""Extension of an operation: the inputs of the signature for which CSV is read."""
 
-def document_of(service: Service) -> Document:
-    paths = {
-        "/invocations": {"post": invocations(service)},
-        **static_paths("limits"),
-        **_platform(service),
-    }
-    schemas = {**static_parts()["schemas"]}
-    if service.rest_api and service.models:
-        paths |= serving_paths(service.models)
-    if service.open_inference != "off":
-        paths |= open_inference_paths(service)
-        schemas |= static_parts()["open_inference_schemas"]
-    return _document(service.default_model or TITLE, paths, schemas, service.max_payload_bytes)
+EVERYWHERE = (400, 404, 405, 408, 413, 414, 431, 500, 503, 504)
 
 
-def document_of_many(service: Service, *, target_model: bool) -> Document:
-    """Document of a multi-model endpoint, which describes no model by name, since models come and go.
-
-    ``service`` has one `AnyModel`; ``target_model`` says that requests may name an archive in a header.
-    """
-    paths = {**_platform(service), **static_paths("management")}
-    if target_model:
-        paths |= static_paths("target_model")
-    if service.rest_api:
-        paths |= serving_paths(service.models)
-    if service.open_inference != "off":
-        paths |= open_inference_paths(service)
-    schemas = {**static_parts()["schemas"], **static_parts()["open_inference_schemas"]}
-    return _document(TITLE, paths, schemas, service.max_payload_bytes)
+def document_text(service: Service) -> bytes:
+    return json.dumps(document_of(service), indent=1).encode()
 
 
-def _platform(service: Service) -> dict[str, Any]:
-    """Paths ``/ping``, ``/metrics``, ``/openapi.json`` and ``/``, which may be the console."""
-    paths = static_paths("platform")
+def document_of(service: Service) -> Part:
+    """OpenAPI document; of many models it describes no model by name, since models come and go."""
+    parts = _parts()
+    paths, schemas = _whole(parts["platform"]), dict(parts["schemas"])
     if service.console:
-        paths["/"]["get"]["responses"]["200"] = answer(**static_parts()["page"])
-    return paths
+        paths["/"]["get"]["responses"]["200"] = _answer(**parts["page"])
+    if service.many_models:
+        paths |= _whole(parts["management"])
+        if service.target_model:
+            paths |= _whole(parts["target_model"])
+    else:
+        paths |= _whole(parts["limits"])
+        paths["/invocations"] = {"post": _invocations(service, schemas)}
+    if service.rest_api and service.models:
+        paths |= _whole(parts["serving"])
+        for model in service.models:
+            paths |= _serving_paths(model)
+    if service.open_inference != "off":
+        paths |= _whole(parts["open_inference"])
+        schemas |= parts["open_inference_schemas"]
+        for model in service.models or ((service.default,) if service.default_model else ()):
+            paths |= _infer_paths(model, by_script=service.open_inference == "script")
+    limit = f"{service.max_payload_bytes:,}"
+    headers = {"405": ("Allow",), "503": ("Retry-After",)}
+    responses = {
+        status: _answer(text.replace("${MAX_BYTES}", limit), _ERROR, headers.get(status, ()))
+        for status, text in parts["errors"].items()
+    }
+    title = TITLE if service.many_models else service.default_model or TITLE
+    components = {"schemas": schemas, "responses": responses}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": __version__, "description": DESCRIPTION},
+        "paths": paths,
+        "components": {**components, "headers": parts["headers"], "parameters": parts["parameters"]},
+    }
 
 
-def document_text(document: Document) -> bytes:
-    return json.dumps(document, indent=1).encode()
+@cache
+def _parts() -> Mapping[str, Any]:
+    """Parts that depend on no model, where operations are abbreviated."""
+    text = (files(__package__) / "parts.json").read_text(encoding="utf-8")
+    values = {"LOADED_MODEL": json.dumps(LOADED_MODEL)[1:-1], "ATTRIBUTES": ", ".join(ATTRIBUTES)}
+    return json.loads(Template(text).safe_substitute(values))  # type: ignore[no-any-return]
 
 
-def _document(title: str, paths: dict[str, Any], schemas: dict[str, Any], max_payload_bytes: int) -> Document:
-    return hoisted(
+_ERROR: Content = {media.JSON: {"schema": component("Error")}}
+
+
+def _whole(paths: Part) -> Part:
+    """Paths with the headers and errors that each operation has."""
+    return {
+        path: {verb: _operation(abridged) for verb, abridged in operations.items()}
+        for path, operations in paths.items()
+    }
+
+
+def _operation(abridged: Part) -> Part:
+    everywhere = [_reference("parameters", name) for name in ("RequestId", "InferenceId", "TraceParent")]
+    statuses = sorted((*EVERYWHERE, *abridged.get("errors", ())))
+    responses = {"200": _answer(**abridged["answer"])}
+    responses |= {f"{status}": _reference("responses", f"{status}") for status in statuses}
+    if abridged.get("by_script"):
+        responses["default"] = _answer("Any status that the script chooses.", {**_ERROR, **ANYTHING})
+    taken = {key: value for key, value in abridged.items() if key not in {"answer", "errors", "by_script"}}
+    parameters = [*abridged.get("parameters", ()), *everywhere]
+    return {**taken, "parameters": parameters, "responses": responses}
+
+
+def _answer(description: str, content: Content | None = None, headers: tuple[str, ...] = ()) -> Part:
+    described = {name: _reference("headers", name) for name in (REQUEST_ID, *headers)}
+    return {
+        "description": description,
+        "headers": described,
+        **({} if content is None else {"content": content}),
+    }
+
+
+def _reference(kind: str, name: str) -> Part:
+    return {"$ref": f"#/components/{kind}/{name}"}
+
+
+def _invocations(service: Service, schemas: dict[str, Any]) -> Part:
+    abridged = _parts()["invocations"]["/invocations"]["post"]
+    default = f" Without Accept it is {service.default_accept}." if service.default_accept else ""
+    signature, by_script = service.default.default_signature, service.script is not None
+    answer = {
+        "description": f"The answer of the model, or of the script.{default}",
+        "content": _with_components(answer_content(service), schemas),
+        "headers": (CUSTOM_ATTRIBUTES,) if by_script else (),
+    }
+    return _operation(
         {
-            "openapi": OPENAPI,
-            "info": {"title": title, "version": __version__, "description": DESCRIPTION},
-            "paths": paths,
-            "components": {
-                "schemas": schemas,
-                "responses": shared_answers(max_payload_bytes),
-                "headers": static_parts()["headers"],
-                "parameters": static_parts()["parameters"],
+            **abridged,
+            "description": f"The body is read by {service.reads}, the answer written by {service.writes}; "
+            "Accept chooses its type. Content-Encoding may be gzip.",
+            "requestBody": {
+                "required": True,
+                "content": _with_components(request_content(service), schemas),
             },
+            "answer": answer,
+            "by_script": by_script,
+            **({} if signature is None else {INPUT_NAMES: sorted(signature.inputs)}),
         }
     )
 
 
-_OWN = "#/$defs/"
+def _serving_paths(model: DescribedModel) -> Part:
+    """Paths of TF Serving's REST API below ``/v1`` for one model."""
+    bodies = serving_bodies(model)
+    targets = {"": [], "/versions/{version}": [_parameter("version", SHORT_VERSION, model.versions)]}
+    if model.labels:
+        targets["/labels/{label}"] = [_parameter("label", LABEL, model.labels)]
+    return _model_paths("/v1/models", "serving_model", model, targets, bodies)
 
 
-def hoisted(document: dict[str, Any]) -> dict[str, Any]:
-    """Moves all definitions into the components' schemas; different ones of the same name get numbers."""
-    schemas = document["components"]["schemas"]
-    paths = _moved(document["paths"], schemas)
-    return {**document, "paths": paths}
+def _infer_paths(model: DescribedModel, *, by_script: bool) -> Part:
+    """Paths of the Open Inference Protocol below ``/v2``, where a label may take the place of a version."""
+    known = (*model.labels, *model.versions) if model.versions else ()
+    targets = {"": [], "/versions/{version}": [_parameter("version", LABEL, known)]}
+    bodies = {"/infer": infer_bodies(model, by_script=by_script)}
+    return _model_paths("/v2/models", "open_inference_model", model, targets, bodies, by_script=by_script)
 
 
-def _moved(node: Any, schemas: dict[str, Any]) -> Any:
-    match node:
-        case {"$defs": dict() as definitions}:
-            names = {name: _free(name, schemas) for name in definitions}
-            rest = {key: value for key, value in node.items() if key != "$defs"}
-            for name, definition in definitions.items():
-                schemas[names[name]] = {}  # later definitions must not get this name
-                schemas[names[name]] = _moved(_renamed(definition, names), schemas)
-            return _moved(_renamed(rest, names), schemas)
-        case dict():
-            return {key: _moved(value, schemas) for key, value in node.items()}
-        case list():
-            return [_moved(value, schemas) for value in node]
-        case _:
-            return node
-
-
-def _renamed(node: Any, names: dict[str, str]) -> Any:
-    """Makes references to definitions point to components."""
-    match node:
-        case dict():
-            return {
-                key: _component(value, names) if key == "$ref" else _renamed(value, names)
-                for key, value in node.items()
+def _model_paths(
+    root: str,
+    part: str,
+    model: DescribedModel,
+    targets: Mapping[str, list[Part]],
+    bodies: Mapping[str, tuple[Content, Content]],
+    *,
+    by_script: bool = False,
+) -> Part:
+    """Paths of a part for a model, its versions and labels; calls that no signature has are left out."""
+    paths: Part = {}
+    names = [_parameter("model", SERVED_MODEL, ())] if model == ANY_MODEL else []
+    for target, parameters in targets.items():
+        for ending, operations in _parts()[part].items():
+            ((verb, abridged),) = operations.items()
+            if verb == "post" and ending not in bodies:
+                continue
+            which = target.strip("/").partition("/")[0]
+            own = {
+                **abridged,
+                "operationId": ".".join(filter(None, (abridged["operationId"], model.name, which))),
+                "summary": f"{abridged['summary']}: {model.name}",
+                "parameters": [*names, *parameters],
             }
-        case list():
-            return [_renamed(value, names) for value in node]
-        case _:
+            if verb == "post":
+                request, answered = bodies[ending]
+                own["requestBody"] = {"required": True, "content": request}
+                own["answer"] = {**abridged["answer"], "content": answered}
+                own["by_script"] = by_script
+            paths[f"{root}/{model.path_name}{target}{ending}"] = {verb: _operation(own)}
+    return paths
+
+
+def _parameter(name: str, pattern: str, values: tuple[object, ...]) -> Part:
+    """Path parameter: one of ``values`` if they are known, else a match of ``pattern``."""
+    described: Part = {"name": name, "in": "path", "required": True}
+    if not values:
+        return {**described, "schema": {"type": "string", "pattern": f"^{pattern}$"}}
+    schema = {"type": "string", "enum": [f"{value}" for value in values]}
+    return {**described, "schema": schema, "example": f"{values[-1]}"}
+
+
+def _with_components(content: Content, schemas: dict[str, Any]) -> Content:
+    """Moves the definitions of a script's schemas into ``schemas``; different ones of a name get numbers."""
+    return {
+        name: {**body, "schema": _lifted(body.get("schema", {}), schemas)} for name, body in content.items()
+    }
+
+
+def _lifted(schema: Part, schemas: dict[str, Any]) -> Part:
+    for number in count(1):
+        ending = "" if number == 1 else f".{number}"
+        definitions: dict[str, Any] = {}
+
+        def collect(node: Part, found: Part = definitions, ending: str = ending) -> Part:
+            found |= {f"{name}{ending}": each for name, each in node.pop("$defs", {}).items()}
             return node
 
-
-def _component(reference: Any, names: dict[str, str]) -> Any:
-    name = reference.removeprefix(_OWN) if isinstance(reference, str) else ""
-    return f"#/components/schemas/{names[name]}" if name in names else reference
-
-
-def _free(name: str, schemas: dict[str, Any]) -> str:
-    return next(candidate for candidate in _candidates(name) if candidate not in schemas)
-
-
-def _candidates(name: str) -> Iterator[str]:
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name) or "schema"
-    yield plain
-    number = 2
-    while True:
-        yield f"{plain}.{number}"
-        number += 1
+        text = re.sub(r'"#/\$defs/([^"]+)"', rf'"#/components/schemas/\1{ending}"', json.dumps(schema))
+        lifted: Part = json.loads(text, object_hook=collect)
+        if all(schemas.get(name, each) == each for name, each in definitions.items()):
+            schemas |= definitions
+            return lifted
+    raise AssertionError

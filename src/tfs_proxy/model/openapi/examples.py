@@ -3,21 +3,18 @@
 import base64
 import json
 import math
-import struct
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.formats.npy import npy_of_outputs, write_npz
 from tfs_proxy.data.formats.outputs import csv_of_outputs, lines_of_outputs
-from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_of, to_raw
-from tfs_proxy.data.open_inference.infer_request import BINARY_DATA_OUTPUT, BINARY_DATA_SIZE
+from tfs_proxy.data.open_inference.datatypes import datatype_of
+from tfs_proxy.data.open_inference.infer_request import BINARY_DATA_OUTPUT
 from tfs_proxy.data.open_inference.json_request import read_request
 from tfs_proxy.data.registry import FORMATS, decode
 from tfs_proxy.data.shapes import has_records, misfits
@@ -31,46 +28,17 @@ from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import array_type
 from tfs_proxy.wire.protos import Example, RecordIORecord
 
-SIDE = 32
-"""Side in pixels of a picture with three channels, of which a decoder makes any number."""
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAIAAAD8GO2jAAAAJklEQVR42u3NMQ0AAAwDoEqv9KrYsQQMkB6LQCAQCAQCgUAg"
+    "+BIMLd4AWwUPN68AAAAASUVORK5CYII="
+)
+"""Picture of 32 x 32 grey pixels with three channels, of which a decoder makes any number."""
 
-
-def _png() -> bytes:
-    head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
-    row = b"\0" + b"\x80" * (3 * SIDE)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(row * SIDE, 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
-
-
-def _jpeg() -> bytes:
-    """Make a baseline JPEG in mid-grey: each block equals the one before it, which takes two bits."""
-    one_code = bytes([1, *[0] * 15, 0])
-    components = b"".join(bytes((number, 0x11, 0)) for number in (1, 2, 3))
-    tables = b"".join(bytes((number, 0)) for number in (1, 2, 3))
-    bits = 2 * 3 * (SIDE // 8) ** 2
-    return b"".join(
-        (
-            b"\xff\xd8",
-            _segment(0xDB, b"\0" + b"\1" * 64),
-            _segment(0xC0, struct.pack(">BHHB", 8, SIDE, SIDE, 3) + components),
-            _segment(0xC4, b"\x00" + one_code),
-            _segment(0xC4, b"\x10" + one_code),
-            _segment(0xDA, b"\3" + tables + b"\0\x3f\0"),
-            bytes(bits // 8),
-            b"\xff\xd9",
-        )
-    )
-
-
-def _segment(marker: int, data: bytes) -> bytes:
-    return bytes((0xFF, marker)) + struct.pack(">H", len(data) + 2) + data
-
-
-PNG, JPEG = _png(), _jpeg()
-
+JPEG = base64.b64decode(
+    "/9j/2wBDAAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQH/"
+    "wAARCAAgACADAREAAhEAAxEA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAMAwEAAgAD"
+    "AAA/AAAAAAAAAAAAAAAAAP/Z"
+)
 
 ANY_STRING = SAMPLE_TEXT.encode()
 
@@ -106,6 +74,7 @@ def json_string(value: bytes) -> Any:
 
 
 def example_of(arrays: Outputs) -> bytes:
+    """Write a serialized tf.Example."""
     example = Example()
     for name, array in arrays.items():
         feature = example.features.feature[name]
@@ -122,12 +91,12 @@ def _arrays(features: Features, graph: GraphInputs) -> Outputs | None:
     string = _text_or_picture(graph)
     if string is None and any(spec.dtype == "DT_STRING" for spec in features.values()):
         return None
-    return {name: _array(spec, string or ANY_STRING) for name, spec in features.items()}
-
-
-def _array(spec: TensorSpec, string: bytes) -> Any:
-    dtype = array_type(spec)
-    return np.full((1, math.prod(sample_sizes(spec))), string if dtype == BYTES else 1, dtype)
+    arrays = {}
+    for name, spec in features.items():
+        dtype = array_type(spec)
+        value: Any = (string or ANY_STRING) if dtype == BYTES else 1
+        arrays[name] = np.full((1, math.prod(sample_sizes(spec))), value, dtype)
+    return arrays
 
 
 def _text_or_picture(graph: GraphInputs) -> bytes | None:
@@ -215,72 +184,34 @@ _WRITERS: Mapping[str, Callable[[Outputs], bytes]] = {
 """Writers of all formats but TF Serving's JSON and those whose body is one string."""
 
 
-class InferExample(Struct, frozen=True):
-    """Example of a body; its first ``json_bytes`` are JSON."""
+def infer_example(signature: Signature, string: bytes) -> Mapping[str, Any] | None:
+    """An inference of the Open Inference Protocol in JSON, with ``string`` for every string.
 
-    body: bytes
-    json_bytes: int
-
-
-def infer_examples(signature: Signature, string: bytes) -> Mapping[str, InferExample]:
-    """Examples by media type, with ``string`` for every string.
-
-    Each has been read back, so a type that can't carry the inputs is missing.
+    It has been read back: None if JSON can't carry the inputs.
     """
     datatypes = {name: datatype_of(spec) for name, spec in signature.inputs.items()}
     outputs = [datatype_of(spec) for spec in signature.outputs.values()]
-    if not datatypes or None in datatypes.values() or None in outputs:
-        return {}
-    known = {name: datatype for name, datatype in datatypes.items() if datatype is not None}
-    asked = _asked(signature, in_json=all(output is not None and output.has_json for output in outputs))
-    binary = _binary(signature, known, asked, string)
-    examples = {media.BYTES: binary} if _is_infer_read(binary, signature) else {}
-    if all(datatype.has_json for datatype in known.values()):
-        text = json.dumps({**asked, "inputs": _inputs_of_json(signature, known, string)}).encode()
-        example = InferExample(text, len(text))
-        examples |= {media.JSON: example} if _is_infer_read(example, signature) else {}
-    return examples
-
-
-def _asked(signature: Signature, *, in_json: bool) -> dict[str, Any]:
-    """Parameters that ask for a signature of another name, and for outputs that JSON does not carry."""
-    named = {} if signature.name == DEFAULT_SIGNATURE else {"signature": signature.name}
-    parameters = {**named, **({} if in_json else {BINARY_DATA_OUTPUT: True})}
-    return {"parameters": parameters} if parameters else {}
-
-
-def _inputs_of_json(
-    signature: Signature, known: Mapping[str, Datatype], string: bytes
-) -> list[dict[str, Any]]:
-    values = {
-        name: sample_value((math.prod(sample_sizes(spec)),), spec.dtype, json_string(string))
-        for name, spec in signature.inputs.items()
-    }
-    return [
-        {**_head(name, spec, known[name]), "data": values[name]} for name, spec in signature.inputs.items()
-    ]
-
-
-def _binary(
-    signature: Signature, known: Mapping[str, Datatype], asked: Mapping[str, Any], string: bytes
-) -> InferExample:
-    arrays = {name: sample_array(spec, string) for name, spec in signature.inputs.items()}
-    raws = {name: bytes(to_raw(array, known[name])) for name, array in arrays.items()}
+    if not datatypes or None in outputs or not all(each and each.has_json for each in datatypes.values()):
+        return None
+    parameters: dict[str, Any] = {}
+    if signature.name != DEFAULT_SIGNATURE:
+        parameters["signature"] = signature.name
+    if not all(each and each.has_json for each in outputs):
+        parameters[BINARY_DATA_OUTPUT] = True
     inputs = [
-        {**_head(name, spec, known[name]), "parameters": {BINARY_DATA_SIZE: len(raws[name])}}
+        {
+            "name": name,
+            "shape": list(sample_sizes(spec)),
+            "datatype": datatype.name,
+            "data": sample_value((math.prod(sample_sizes(spec)),), spec.dtype, json_string(string)),
+        }
         for name, spec in signature.inputs.items()
+        if (datatype := datatypes[name]) is not None
     ]
-    text = json.dumps({**asked, "inputs": inputs}).encode()
-    return InferExample(text + b"".join(raws.values()), len(text))
-
-
-def _head(name: str, spec: TensorSpec, datatype: Datatype) -> dict[str, Any]:
-    return {"name": name, "shape": list(sample_sizes(spec)), "datatype": datatype.name}
-
-
-def _is_infer_read(example: InferExample, signature: Signature) -> bool:
+    example = {**({"parameters": parameters} if parameters else {}), "inputs": inputs}
+    text = json.dumps(example).encode()
     try:
-        read_request(example.body, example.json_bytes, MemoryBudget()).batch(signature)
+        read_request(text, len(text), MemoryBudget()).batch(signature)
     except RequestError:
-        return False
-    return True
+        return None
+    return example

@@ -149,19 +149,19 @@ def _description(settings: Settings, *, target_model: bool) -> Handlers:
 
     async def answer(_: HttpRequest) -> HttpResponse:
         # It imports numpy, which no start should wait for.
-        from tfs_proxy.model.openapi.document import document_of_many, document_text
-        from tfs_proxy.model.openapi.service import AnyModel, Service
+        from tfs_proxy.model.openapi.bodies import ANY_MODEL, Service
+        from tfs_proxy.model.openapi.document import document_text
 
         service = Service(
-            (AnyModel(),),
+            (ANY_MODEL,),
             "model",
             rest_api=settings.rest_api,
             open_inference="script" if settings.publishes_open_inference else "off",
             console=settings.console,
             max_payload_bytes=settings.max_payload_bytes,
+            many_models=True,
+            target_model=target_model,
         )
-        return HttpResponse(
-            HTTPStatus.OK, document_text(document_of_many(service, target_model=target_model))
-        )
+        return HttpResponse(HTTPStatus.OK, document_text(service))
 
     return {OPENAPI: answer}

@@ -8,8 +8,6 @@ from openapi_spec_validator import validate
 from support.openapi import samples
 from support.stack import serving
 
-TRITON = "application/vnd.sagemaker-triton.binary+json;json-header-size="
-
 pytestmark = pytest.mark.tensorflow
 
 
@@ -48,5 +46,4 @@ def test_every_example_works(saved_models: Path, model: str, types: set[str]) ->
 
     invoked = {str(each.media_type) for each in sent if each.path == "/invocations"}
     assert types <= invoked
-    assert any(media_type.startswith(TRITON) for media_type in invoked)
     assert {key: (got.status, got.body) for key, got in answers.items() if got.status != 200} == {}

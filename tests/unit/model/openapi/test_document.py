@@ -24,9 +24,16 @@ from support.openapi_documents import (
     signature,
 )
 from tfs_proxy.data.registry import FORMATS
+from tfs_proxy.model.openapi.bodies import (
+    ANY_MODEL,
+    BY_SIGNATURE,
+    OF_ARRAYS,
+    DescribedModel,
+    ScriptBodies,
+    Service,
+)
 from tfs_proxy.model.openapi.description import Description
-from tfs_proxy.model.openapi.document import document_of, document_of_many, document_text
-from tfs_proxy.model.openapi.service import AnyModel, Conversion, DescribedModel, ScriptBodies, Service
+from tfs_proxy.model.openapi.document import document_of, document_text
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -36,11 +43,11 @@ def test_it_is_valid(name: str) -> None:
 
 
 def test_every_format_that_can_be_read_is_described() -> None:
-    """A model of one input of strings takes them all; each type has an example, its aliases the same."""
+    """A model of one input of strings takes them all; each kind has one type, with an example."""
     content = request_types(document(TEXT))
 
     readable = [row for row in FORMATS.values() if row.decode is not None]
-    assert content.keys() == {name for row in readable for name in (row.name, *row.aliases)}
+    assert content.keys() == {row.name for row in readable}
     assert all("examples" in described for described in content.values())
 
 
@@ -48,9 +55,7 @@ def test_types_that_a_model_can_not_take_are_left_out() -> None:
     """Pictures are for models of one string, npy for those of one input, JSON not for complex numbers."""
     assert {"image/png", "application/octet-stream"} & request_types(document(NUMBERS)).keys() == set()
     assert "application/x-npy" not in request_types(document(MIXED))
-    assert set(request_types(document(COMPLEX))) == {
-        *("application/x-npy", "application/npy", "application/x-npz", "application/npz")
-    }
+    assert set(request_types(document(COMPLEX))) == {"application/x-npy", "application/x-npz"}
 
 
 @pytest.mark.parametrize("name", ["numbers", "text", "mixed", "scalar", "no rank"])
@@ -111,9 +116,7 @@ def test_a_large_model_has_a_small_document() -> None:
     """A body of megabytes is no example; its type is described all the same."""
     picture = signature({"image": ("DT_FLOAT", (None, 500, 500, 3))}, Y)
 
-    text = document_text(
-        document_of(Service((DescribedModel("m", (1,), {"serving_default": picture}),), "m"))
-    )
+    text = document_text(Service((DescribedModel("m", (1,), {"serving_default": picture}),), "m"))
     content = request_types(json.loads(text))
 
     assert len(text) < 100_000
@@ -121,7 +124,7 @@ def test_a_large_model_has_a_small_document() -> None:
 
 
 def test_a_script_model_reads_arrays() -> None:
-    arrays = ScriptBodies(Conversion.OF_ARRAYS, Conversion.OF_ARRAYS)
+    arrays = ScriptBodies(OF_ARRAYS, OF_ARRAYS)
     described = request_types(document_of(Service((), "", script=arrays)))
     assert {"application/json", "text/csv", "application/x-npy"} <= described.keys()
 
@@ -140,12 +143,14 @@ def test_definitions_of_a_schema_find_their_place() -> None:
     assert resolved(described, answered) == {"type": "object"}
 
 
-MANY = Service((AnyModel(),), "model", rest_api=True, open_inference="script")
+MANY = Service(
+    (ANY_MODEL,), "model", rest_api=True, open_inference="script", many_models=True, target_model=True
+)
 
 
 def test_a_target_model() -> None:
     """A request may name an archive in a header, and what comes back is the business of its script."""
-    operation = document_of_many(MANY, target_model=True)["paths"]["/invocations"]["post"]
+    operation = document_of(MANY)["paths"]["/invocations"]["post"]
 
     assert operation["parameters"][0]["name"] == "X-Amzn-SageMaker-Target-Model"
     assert operation["parameters"][0]["required"]
@@ -157,7 +162,7 @@ def test_types_of_answers() -> None:
     assert "application/x-npy" in answer_types(document(NUMBERS))
     assert "application/x-npy" not in answer_types(document(MIXED))
     assert set(answer_types(document(SCALAR))) == {
-        *("application/json", "application/x-npy", "application/npy", "application/x-npz", "application/npz")
+        *("application/json", "application/x-npy", "application/x-npz")
     }
 
 
@@ -169,7 +174,7 @@ def test_what_is_published() -> None:
 
 
 def test_a_script_of_output_handler_alone() -> None:
-    described = document(NUMBERS, script=ScriptBodies(reads=Conversion.BY_SIGNATURE))
+    described = document(NUMBERS, script=ScriptBodies(reads=BY_SIGNATURE))
 
     assert "text/csv" in request_types(described)
     assert list(answer_types(described)) == ["*/*"]

@@ -1,0 +1,272 @@
+"""What a document describes, and its bodies by media type, one for each kind, with schemas and examples."""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct, field
+
+from tfs_proxy.data.registry import FORMATS, Format, names_with
+from tfs_proxy.model.graph_inputs import GraphInputs
+from tfs_proxy.model.openapi.description import Description
+from tfs_proxy.model.openapi.examples import (
+    ANY_STRING,
+    example_bodies,
+    feature_values,
+    infer_example,
+    json_string,
+    sample_features,
+    sample_string,
+)
+from tfs_proxy.model.openapi.schemas import (
+    NESTED,
+    Schema,
+    answer_forms,
+    body_schema,
+    component,
+    examples_schema,
+    infer_schema,
+    records_schema,
+    request_forms,
+)
+from tfs_proxy.model.report.served import answers_in_rows, sample_inputs
+from tfs_proxy.values.signature import (
+    CLASSIFY_METHOD,
+    DEFAULT_SIGNATURE,
+    PREDICT_METHOD,
+    REGRESS_METHOD,
+    Signature,
+)
+from tfs_proxy.wire import media_types as media
+from tfs_proxy.wire.dtypes import has_json
+
+BY_SIGNATURE = "the default conversion by the model's signature"
+OF_ARRAYS = "the default conversion of arrays, without a signature"
+BY_SCRIPT = "the script"
+
+
+class ScriptBodies(Struct, frozen=True):
+    """Reader and writer of bodies, the script's description, and the media types that its text names."""
+
+    reads: str = BY_SCRIPT
+    writes: str = BY_SCRIPT
+    description: Description = field(default_factory=Description)
+    mentions: tuple[str, ...] = ()
+
+
+class DescribedModel(Struct, frozen=True):
+    """One served model: its versions, ascending, and the newest one's signatures by name.
+
+    ``versions`` are empty if the model server itself follows the model's folder; ``labels`` stand for some.
+    ``graph`` tells the contents of its strings.
+    """
+
+    name: str
+    versions: tuple[int, ...] = ()
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    graph: GraphInputs = field(default_factory=GraphInputs)
+
+    @property
+    def path_name(self) -> str:
+        return "{model}" if self == ANY_MODEL else quote(self.name, safe="")
+
+    @property
+    def default_signature(self) -> Signature | None:
+        """Signature of a request that names none; the only one if it has another name."""
+        if DEFAULT_SIGNATURE in self.signatures:
+            return self.signatures[DEFAULT_SIGNATURE]
+        return next(iter(self.signatures.values())) if len(self.signatures) == 1 else None
+
+    def by_method(self, method: str) -> list[Signature]:
+        """Signatures of this method, the default one first."""
+        found = [each for each in self.signatures.values() if each.method == method]
+        return sorted(found, key=lambda each: each.name != DEFAULT_SIGNATURE)
+
+
+ANY_MODEL = DescribedModel("model")
+"""Any of many models, whose name is a parameter of the path."""
+
+
+class Service(Struct, frozen=True):
+    """Interface of a run for its clients.
+
+    ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``
+    who answers inferences of the Open Inference Protocol: model, script or off. ``console`` says that a
+    browser gets a page at ``/``. ``default_accept`` is the answer's type for clients that name none.
+    With ``many_models`` models come and go; ``target_model``: requests may name an archive in a header.
+    """
+
+    models: tuple[DescribedModel, ...]
+    default_model: str
+    script: ScriptBodies | None = None
+    rest_api: bool = False
+    open_inference: str = "off"
+    console: bool = False
+    default_accept: str | None = None
+    max_payload_bytes: int = 0
+    many_models: bool = False
+    target_model: bool = False
+
+    @property
+    def default(self) -> DescribedModel:
+        """Model that ``/invocations`` asks unless a request names another."""
+        return next(
+            (model for model in self.models if model.name == self.default_model),
+            DescribedModel(self.default_model, (1,)),
+        )
+
+    @property
+    def reads(self) -> str:
+        return BY_SIGNATURE if self.script is None else self.script.reads
+
+    @property
+    def writes(self) -> str:
+        return BY_SIGNATURE if self.script is None else self.script.writes
+
+
+Content = dict[str, Any]
+"""Media Type Objects by media type."""
+
+ANYTHING: Content = {"*/*": {}}
+
+LONGEST_EXAMPLE_BYTES = 256 * 1024
+"""Longest example; longer ones are left out, since people read the document."""
+
+
+def content_of(schemas: Mapping[str, Mapping[str, Any]], examples: Mapping[str, bytes]) -> Content:
+    """Content by media type, each with its schema and its example, if there is one."""
+    content: Content = {}
+    for name, schema in schemas.items():
+        content[name] = {"schema": schema}
+        body = examples.get(name)
+        if body is not None and len(body) <= LONGEST_EXAMPLE_BYTES:
+            content[name]["examples"] = {"sample": _example(name, body)}
+    return content
+
+
+def _example(media_type: str, body: bytes) -> dict[str, Any]:
+    """Make an Example Object: JSON as a value, text as a string, bytes as a ``data:`` URI (RFC 2397)."""
+    row = FORMATS.get(media_type)
+    try:
+        if media_type == media.JSON or media_type.endswith("+json"):
+            return {"value": json.loads(body)}
+        if (row is not None and row.is_text) or media_type.startswith("text/"):
+            return {"value": body.decode()}
+    except ValueError:
+        pass
+    return {"externalValue": f"data:{media_type};base64,{base64.b64encode(body).decode()}"}
+
+
+def request_content(service: Service) -> Content:
+    """Bodies of ``/invocations``: described by the script, read by a conversion, or anything."""
+    description = None if service.script is None else service.script.description
+    if description is not None and description.accepts is not None:
+        return content_of(description.accepts, description.examples)
+    if service.reads == BY_SIGNATURE:
+        return _converted(service.default)
+    if service.script is not None and service.reads == BY_SCRIPT:
+        names = dict.fromkeys((*service.script.description.examples, *service.script.mentions))
+        schemas = {name: body_schema(name) for name in names}
+        return {**content_of(schemas, service.script.description.examples), **ANYTHING}
+    return content_of(_by_name(names_with(lambda row: row.decode_array), json_schema=NESTED), {})
+
+
+def _by_name(names: Iterable[str], *, json_schema: Schema) -> Mapping[str, Schema]:
+    return {name: json_schema if name == media.JSON else body_schema(name) for name in names}
+
+
+def _converted(model: DescribedModel) -> Content:
+    """Bodies that the conversion reads for the model; of any type if its signatures are unknown."""
+    signature = model.default_signature
+    if signature is None:
+        return content_of(_by_name(names_with(lambda row: row.decode), json_schema={}), {})
+    others = [each for each in model.by_method(PREDICT_METHOD) if each is not signature]
+    named = [form for each in others for form in request_forms(each, named=True)]
+    has_features = any(each.method != PREDICT_METHOD for each in model.signatures.values())
+    features = [component("Examples")] if has_features else []
+    forms = [*request_forms(signature), records_schema(signature), *named, *features]
+    string = sample_string(signature, model.graph)
+    bodies = example_bodies(signature, ANY_STRING if string is None else string)
+    return content_of(_by_name(bodies, json_schema={"anyOf": forms}), {} if string is None else bodies)
+
+
+def answer_content(service: Service) -> Content:
+    """Bodies of the answers of ``/invocations``."""
+    script = service.script
+    if script is not None and script.description.returns is not None:
+        return content_of(script.description.returns, {})
+    if service.writes == BY_SCRIPT:
+        return ANYTHING
+    if service.writes != BY_SIGNATURE:
+        return content_of(_by_name(names_with(lambda row: row.encode_array), json_schema={}), {})
+    signatures = tuple(service.default.signatures.values())
+    names = [name for name, row in FORMATS.items() if row.encode and _can_be_written(row, signatures)]
+    forms = [form for each in signatures for form in answer_forms(each)]
+    schema = {"anyOf": [*forms, component("Results")]}
+    return content_of(_by_name(names, json_schema=schema), {})
+
+
+def _can_be_written(row: Format, signatures: tuple[Signature, ...]) -> bool:
+    """True if some request may get an answer in this format, by any of the signatures."""
+    by_record = not row.by_record or not signatures or any(map(answers_in_rows, signatures))
+    single = row.name != media.NPY or not signatures or any(len(each.outputs) == 1 for each in signatures)
+    return by_record and single
+
+
+JsonBodies = tuple[Content, Content]
+"""Content of a request and of its answer, both JSON."""
+
+
+def serving_bodies(model: DescribedModel) -> Mapping[str, JsonBodies]:
+    """Bodies of TF Serving's REST API by the method's ending, for those that the signatures have."""
+    any_form: JsonBodies = (_json({"type": "object"}), _json({"type": "object"}))
+    if model == ANY_MODEL:
+        return dict.fromkeys((":predict", ":classify", ":regress"), any_form)
+    found: dict[str, JsonBodies] = {}
+    if predicting := model.by_method(PREDICT_METHOD):
+        forms = [
+            form for each in predicting for form in request_forms(each, named=each.name != DEFAULT_SIGNATURE)
+        ]
+        answers = [form for each in predicting for form in answer_forms(each)]
+        request = _json({"anyOf": forms}, _predict_sample(predicting[0], model))
+        found[":predict"] = request, _json({"anyOf": answers})
+    for ending, method in ((":classify", CLASSIFY_METHOD), (":regress", REGRESS_METHOD)):
+        if signatures := model.by_method(method):
+            arrays = sample_features(signatures[0], model.graph)
+            sample = None if arrays is None else {"examples": [feature_values(arrays)]}
+            schema = {"anyOf": [examples_schema(each) for each in signatures]}
+            found[ending] = (
+                _json(schema, _named(signatures[0], sample)),
+                _json(component("Results")),
+            )
+    return found
+
+
+def _predict_sample(signature: Signature, model: DescribedModel) -> Any:
+    """One record; None if JSON does not carry the signature's types."""
+    string = sample_string(signature, model.graph) if has_json(signature) else None
+    return None if string is None else _named(signature, sample_inputs(signature, json_string(string)))
+
+
+def _named(signature: Signature, sample: Mapping[str, Any] | None) -> Any:
+    if sample is None or signature.name == DEFAULT_SIGNATURE:
+        return sample
+    return {"signature_name": signature.name, **sample}
+
+
+def infer_bodies(model: DescribedModel, *, by_script: bool) -> JsonBodies:
+    """Bodies of the Open Inference Protocol; a script reads anything and may answer any type."""
+    signature = model.default_signature
+    string = None if signature is None else sample_string(signature, model.graph)
+    sample = None if signature is None or string is None else infer_example(signature, string)
+    request, answered = _json(infer_schema(signature), sample), _json(component("OpenInferenceAnswer"))
+    return ({**request, **ANYTHING}, ANYTHING) if by_script else (request, answered)
+
+
+def _json(schema: Schema, example: Any = None) -> Content:
+    """Content of a JSON body; ``example`` is a value, None if there is none."""
+    has_example = example is not None and len(json.dumps(example)) <= LONGEST_EXAMPLE_BYTES
+    return {media.JSON: {"schema": schema, **({"example": example} if has_example else {})}}
