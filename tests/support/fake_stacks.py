@@ -32,6 +32,7 @@ class FakeStack:
     part: Part
     started: bool = False
     ready: bool = False
+    is_stopping: bool = False
     stopped: bool = False
     death: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -48,6 +49,8 @@ class FakeStack:
         self.ready = True
 
     async def watch(self) -> None:
+        if not self.ready:
+            self.fleet.faults.append(f"a stack of {self.name} is watched that is not ready")
         try:
             async with asyncio.timeout(self.part.lives_seconds):
                 await self.death.wait()
@@ -61,6 +64,9 @@ class FakeStack:
 
     async def stop(self) -> None:
         self.shut()
+        if self.is_stopping:
+            self.fleet.faults.append(f"a stack of {self.name} is stopped twice")
+        self.is_stopping = True
         await asyncio.sleep(self.part.stop_seconds)
         self.stopped = True
         if self.part.stop_error is not None:
@@ -73,10 +79,14 @@ class FakeStack:
 
 
 class Fleet:
-    """All stacks that were launched; ``choose`` gives each its part."""
+    """All stacks that were launched; ``choose`` gives each its part.
+
+    ``faults`` has what no order of calls may lead to: an error would only be that of the model.
+    """
 
     def __init__(self, choose: Callable[[str, str], Part] = lambda _name, _url: Part()) -> None:
         self.stacks: list[FakeStack] = []
+        self.faults: list[str] = []
         self.most_names = 0
         self._choose = choose
 
@@ -88,8 +98,10 @@ class Fleet:
 
     def note_start(self, stack: FakeStack) -> None:
         """A stack begins to take resources: no other one of its name may have any."""
-        assert not stack.started, "a stack is started twice"
-        assert stack.name not in {other.name for other in self.live()}, "two stacks of one name live"
+        if stack.started:
+            self.faults.append(f"a stack of {stack.name} is started twice")
+        if stack.name in {other.name for other in self.live()}:
+            self.faults.append(f"two stacks of {stack.name} live")
         self.most_names = max(self.most_names, len({other.name for other in self.live()} | {stack.name}))
 
     def live(self) -> list[FakeStack]:

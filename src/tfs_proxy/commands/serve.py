@@ -120,7 +120,7 @@ def _serve_in_a_row(
 def _serve_many(settings: Settings, listeners: "Listeners", arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from tfs_proxy.run.many_models.models import serve_many
+    from tfs_proxy.run.many_models.serve import serve_many
     from tfs_proxy.run.opening import ServeRequest
 
     refuse_archives(arguments.models)

@@ -1,6 +1,6 @@
 """A run: its front and its stacks, from the open port to the exit status; the one loop and the one drain.
 
-`run.archive_stacks` has the stacks of one archive, `run.many_models.models` those of models that come and go.
+`run.archive_stacks` has the stacks of one archive, `run.many_models.serve` those of models that come and go.
 """
 
 import asyncio

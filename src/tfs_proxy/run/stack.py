@@ -37,7 +37,7 @@ from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
 
 if TYPE_CHECKING:
-    from tfs_proxy.run.many_models.model_servers import SharedModelServers
+    from tfs_proxy.run.many_models.shared_servers import SharedServers
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class StackHost(Struct, frozen=True):
     workspace: Workspace
     log: LogConfig
     spawn_workers: Spawn = spawn
-    servers: "SharedModelServers | None" = None
+    servers: "SharedServers | None" = None
     deaths: Deaths | None = None
     counts: WorkerCounts | None = None
     tick: Tick = lambda: None

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfs_proxy.run.many_models.models import ListedModel, ModelRegistry
 from tfs_proxy.run.many_models.on_demand import Load, OnDemandModels
-from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
 from tfs_proxy.run.nginx.many_models import SENDS_ON
 from tfs_proxy.values.errors import BadInput, UnknownModel, UnsupportedMediaType
 from tfs_proxy.values.names import INNER, LOADED_MODEL_RULE, is_loaded_model_name

@@ -14,9 +14,8 @@ from tfs_proxy.run.control_api import (
 )
 from tfs_proxy.run.guarded import words_of
 from tfs_proxy.run.many_models.api import ModelsApi
-from tfs_proxy.run.many_models.model_stacks import ModelStacks
+from tfs_proxy.run.many_models.models import ModelRegistry, ModelStacks
 from tfs_proxy.run.many_models.on_demand import OnDemandModels, load_below
-from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.run.open_inference import ONLY_VERSION, OpenInferenceApi, Versions
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.settings.settings import Settings

@@ -1,15 +1,16 @@
-"""The stack of one loaded model: its folder, socket, processes and gates; `model_stacks` has all.
+"""The processes of one loaded model, its folder, and the gates by which nginx finds it.
 
 A model's folder has links to what the run has once: counts of requests, the log, nginx. Gates are links that
-exist while a model is ready, by which nginx finds its server.
+exist while a model is ready.
 """
 
 import asyncio
+import os
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -21,9 +22,9 @@ from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.run.host.sockets import unbound
-from tfs_proxy.run.host.workspace import make_workspace_within
-from tfs_proxy.run.many_models.model_servers import SharedModelServers
-from tfs_proxy.run.many_models.shared_parts import CommonModel
+from tfs_proxy.run.host.workspace import is_locked, is_path_locked, make_workspace_within
+from tfs_proxy.run.many_models.admission import Turns
+from tfs_proxy.run.many_models.shared_servers import SharedServers
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx.many_models import (
     ANY,
@@ -41,9 +42,12 @@ from tfs_proxy.run.readiness import StackState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.http_server import BACKLOG
+from tfs_proxy.wire.media_types import JSON
+
+LOCK_PAUSE_SECONDS: Final = 0.01
 
 
 class HttpGates:
@@ -60,7 +64,7 @@ class HttpGates:
         for folder in (self._gates, self._fast, self.workspaces):
             folder.mkdir()
 
-    def open(self, name: str, served_names: Collection[str], web_socket: Path) -> None:
+    def lead_to(self, web_socket: Path, name: str, served_names: Collection[str]) -> None:
         """Sends requests for the model to ``web_socket`` from now on."""
         for gate in self._of(name, served_names):
             _link(gate, web_socket)
@@ -73,11 +77,11 @@ class HttpGates:
             yield self._gates / f"{served_name}.{SERVED}"
         yield self._gates / f"{name}.{LOADED}"
 
-    def open_fast(self, name: str) -> None:
+    def lead_past_workers(self, name: str) -> None:
         """Lets requests that need no conversion go directly to a model server, which has this name, too."""
         (self._fast / name).touch()
 
-    def share(self, name: str, served_names: Collection[str], workspace: Path) -> None:
+    def share(self, workspace: Path, name: str, served_names: Collection[str]) -> None:
         """Lets the common workers find the model's ``workspace`` by all of its names."""
         for each in {name, *served_names}:
             _link(self.workspaces / each, workspace)
@@ -95,15 +99,11 @@ def _link(link: Path, target: Path) -> None:
     link.symlink_to(target)
 
 
-if TYPE_CHECKING:
-    from tfs_proxy.run.many_models.model_stacks import ModelStacks
-
-
 class RunFacts(Struct, frozen=True):
-    """Settings, model server, environment, folder, clean-up and log that all models of a run share.
+    """Settings, model server, environment, folder and log that all models of a run share.
 
-    ``port`` is the one that clients know. ``servers`` are those of all models. ``spawn_workers`` is how
-    gunicorn is started.
+    ``port`` is the one that clients know. ``servers`` are those of all models, ``spawn_workers`` is how
+    gunicorn is started; a model loads in one of the ``turns``.
     """
 
     settings: Settings
@@ -115,14 +115,35 @@ class RunFacts(Struct, frozen=True):
     gates: HttpGates
     grpc_routes: GrpcRoutes
     spawn_workers: Spawn
-    servers: SharedModelServers
+    servers: SharedServers
+    turns: Turns
+
+
+class StackOwner(Protocol):
+    """All models, as far as one stack tells of itself."""
+
+    def opened(self, stack: "ModelStack", /) -> None:
+        """The archive is open, so all names are known. Raises NameTaken if another stack has one of them."""
+
+    def ready(self, stack: "ModelStack", /) -> None:
+        """Requests are answered."""
+
+    def gone(self, stack: "ModelStack", /) -> None:
+        """All processes have ended."""
+
+    def seconds_to_stop(self) -> float:
+        """Limit for a stack's requests to end."""
 
 
 class ModelStack:
-    """The processes of the model ``name``, in a new folder ``home``; its gates are open while it is ready."""
+    """The processes of the model ``name``, in a new folder ``home``; its gates are open while it is ready.
+
+    A model without a script has none: the common workers and model servers serve it, which find its
+    deployment in its folder.
+    """
 
     def __init__(
-        self, name: str, url: str, run: RunFacts, home: Path, owner: "ModelStacks", bytes_on_disk: int
+        self, name: str, url: str, run: RunFacts, home: Path, owner: StackOwner, bytes_on_disk: int
     ) -> None:
         self.name, self.url, self.home = name, url, home
         self.bytes_on_disk = bytes_on_disk
@@ -130,22 +151,14 @@ class ModelStack:
         self._run, self._owner = run, owner
         self._workspace = Workspace(home)
         self._listener = unbound()
-        host = StackHost(
-            self._workspace,
-            run.log,
-            spawn_workers=run.spawn_workers,
-            servers=run.servers,
-        )
+        host = StackHost(self._workspace, run.log, run.spawn_workers, servers=run.servers)
         request = ServeRequest(url, run.model_server, run.environ)
-        settings = run.settings.for_one_of_many(name)
-        self._stack = Stack(settings, request, host, of=name)
+        self._stack = Stack(run.settings.for_one_of_many(name), request, host, of=name)
         self._metrics = RunMetrics(lambda: self._stack, self._workspace.journal)
-        self._common: CommonModel | None = None
         self._stages: StageTables | None = None
         self._routed: Collection[str] = ()
-        self._is_shut = False
         self._instances: tuple[Instance, ...] = ()
-        self._stopped = False
+        self._is_shut = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -171,17 +184,17 @@ class ModelStack:
     @property
     def in_use(self) -> bool:
         """True if a worker is answering a request, or a model server a call of the gRPC router."""
-        if self._common is not None and self._common.in_use():
-            return True
         alive = self._stack.readiness.heartbeats.alive
-        return self._run.grpc_routes.in_use(self._routed) or any(
-            under_way(self._workspace.journal / str(pid)) for pid in alive
+        return (
+            is_path_locked(self._workspace.deployment)
+            or self._run.grpc_routes.in_use(self._routed)
+            or any(under_way(self._workspace.journal / str(pid)) for pid in alive)
         )
 
     @property
     def memory_bytes(self) -> int:
         """Memory of its processes, and what it has added to the common model servers."""
-        pids = [child.pid for child in self._stack.children.in_start_order()]
+        pids = [child.pid for child in self.children()]
         own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
         return own_bytes + self._run.servers.memory_of(self.models)
 
@@ -193,13 +206,42 @@ class ModelStack:
 
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
-        await self._run.servers.begun()
-        async with self._owner.turn():
-            await self._load()
+        await self._run.servers.begun.wait()
+        async with self._run.turns.turn():
+            deployment = await self._load()
         self._stack.begin_serving()
-        self._open_gates()
+        self._open_gates(deployment)
         self.follow_model_servers()
         self._owner.ready(self)
+
+    async def _load(self) -> Deployment:
+        make_workspace_within(self._run.workspace, self._workspace.root)
+        prepared = await self._stack.open_archive()
+        self.models = {model.name: model.versions for model in prepared.models}
+        self._owner.opened(self)
+        deployment = await self._stack.expect(prepared, self._run.port)
+        known = KnownModels(deployment.default_model, deployment.models)
+        self._stages = StageTables(self._workspace.stages, known)
+        if self.has_workers:
+            self._listener.bind(str(self._workspace.root / WEB_SOCKET))
+            self._listener.listen(BACKLOG)
+            await self._stack.open_control_api()
+        self._instances, self._routed = deployment.instances, tuple(deployment.models)
+        await self._stack.start_in_time((self._listener,))
+        return deployment
+
+    def _open_gates(self, deployment: Deployment) -> None:
+        gates = self._run.gates
+        if self.has_workers:
+            gates.lead_to(self._workspace.root / WEB_SOCKET, self.name, self.models)
+            return
+        new = self._workspace.deployment.with_suffix(".new")
+        new.write_bytes(deployment.to_json())
+        new.replace(self._workspace.deployment)
+        gates.share(self._workspace.root, self.name, self.models)
+        gates.lead_to(self._run.workspace.root / COMMON_SOCKET, self.name, self.models)
+        if deployment.default_model == self.name and deployment.default_accept in {None, JSON}:
+            gates.lead_past_workers(self.name)
 
     def follow_model_servers(self) -> None:
         """Sends calls to those model servers that have its models: one that is being restarted has none."""
@@ -219,67 +261,45 @@ class ModelStack:
         await self._stack.watch_forever()
 
     def shut(self) -> None:
+        """Closes the gates; idempotent."""
         self._is_shut = True
         self._run.grpc_routes.forget(self._routed)
         if not self.is_loading:
             self._run.gates.close(self.name, self.models)
 
     async def stop(self) -> None:
-        """Closes gates, lets requests end, ends the processes, and removes the folder; idempotent."""
-        if self._stopped:
-            return
-        self._stopped = True
+        """Closes gates, lets requests end, ends the processes, and removes the folder; called once."""
         self.shut()
         is_loading = self.is_loading
         if is_loading:
             self._stack.abandon_loading()
         self._stack.readiness.begin_stopping()
+        # A load has no requests yet.
+        seconds = LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop()
+        deadline = time.monotonic() + seconds
         try:
-            # A load has no requests yet.
-            await self._stop_processes(LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop())
-            self._owner.stopped(self)
+            await asyncio.gather(
+                self._until_common_workers_end(deadline),
+                self._stack.children.stop_workers(seconds),
+                self._run.grpc_routes.until_idle(self._routed, seconds),
+            )
+            await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         finally:
             self._stack.close()
             self._listener.close()
             self._owner.gone(self)
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
-    async def _load(self) -> None:
-        make_workspace_within(self._run.workspace, self._workspace.root)
-        prepared = await self._stack.open_archive()
-        self.models = {model.name: model.versions for model in prepared.models}
-        self._owner.opened(self)
-        deployment = await self._stack.expect(prepared, self._run.port)
-        known = KnownModels(deployment.default_model, deployment.models)
-        self._stages = StageTables(self._workspace.stages, known)
-        if self._stack.has_workers:
-            await self._open_sockets()
-        else:
-            self._common = CommonModel(self._workspace, deployment)
-        self._instances, self._routed = deployment.instances, tuple(deployment.models)
-        await self._stack.start_in_time((self._listener,))
-
-    def _open_gates(self) -> None:
-        gates = self._run.gates
-        if self._common is None:
-            gates.open(self.name, self.models, self._workspace.root / WEB_SOCKET)
+    async def _until_common_workers_end(self, deadline: float) -> None:
+        """Makes common workers begin no more requests; returns once none is under way, at most then."""
+        try:
+            descriptor = os.open(self._workspace.deployment, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
             return
-        self._common.publish()
-        gates.share(self.name, self.models, self._workspace.root)
-        gates.open(self.name, self.models, self._run.workspace.root / COMMON_SOCKET)
-        if self._common.is_fast(self.name):
-            gates.open_fast(self.name)
-
-    async def _stop_processes(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        await asyncio.gather(
-            *([] if self._common is None else [self._common.withdraw(seconds)]),
-            self._stack.children.stop_workers(seconds),
-            self._run.grpc_routes.until_idle(self._routed, seconds),
-        )
-        await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-
-    async def _open_sockets(self) -> None:
-        self._listener.bind(str(self._workspace.root / WEB_SOCKET))
-        self._listener.listen(BACKLOG)
-        await self._stack.open_control_api()
+        self._workspace.deployment.unlink()
+        try:
+            # The kernel does not notify of released locks.
+            while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        finally:
+            os.close(descriptor)

@@ -1,262 +1,358 @@
-"""The stacks of many models: a registry of models that come and go, each with a stack of its own.
+"""All models of a run: loads, unloads and waits, each model in a task of its own; and their stacks.
 
-POST /models -> api -> registry -> model_life -> model_stack -> run.stack
+`ModelRegistry` knows the models by name. `ModelStacks` makes the stack of each, if there is memory for it.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Iterator, Mapping
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Iterator, KeysView, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Final
+from pathlib import Path
 
-from tfs_proxy.model.report.startup import variable_notes
-from tfs_proxy.observe.metric import added_up
-from tfs_proxy.observe.request_counts import KnownModels
-from tfs_proxy.observe.traces import trace_sampling
-from tfs_proxy.run.control_api import ControlApi
-from tfs_proxy.run.gpus import visible_devices
-from tfs_proxy.run.heartbeats import WorkerCounts
-from tfs_proxy.run.host.sockets import Listeners
-from tfs_proxy.run.host.workspace import run_workspace
-from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
-from tfs_proxy.run.many_models.control import make_control_api
-from tfs_proxy.run.many_models.model_stack import HttpGates, RunFacts
-from tfs_proxy.run.many_models.model_stacks import ModelStacks
-from tfs_proxy.run.many_models.on_demand import OnDemandModels
-from tfs_proxy.run.many_models.registry import ModelRegistry
-from tfs_proxy.run.many_models.shared_parts import SharedParts
-from tfs_proxy.run.metrics import RunMetrics
-from tfs_proxy.run.nginx import config as nginx
-from tfs_proxy.run.nginx.many_models import MultiModelRoutes
-from tfs_proxy.run.opening import ServeRequest
+from msgspec import Struct
+
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric, added_up
+from tfs_proxy.observe.request_counts import OTHER
+from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.logs.run_records import RequestCounter
+from tfs_proxy.run.many_models.admission import (
+    MODEL_SERVER_BYTES,
+    MOST_SAMPLES,
+    Occupancy,
+    StackMemory,
+    refusal,
+    size_of,
+)
+from tfs_proxy.run.many_models.model import LoadCounts, Model
+from tfs_proxy.run.many_models.model_stack import ModelStack, RunFacts
+from tfs_proxy.run.many_models.uses import LastUses, ModelUse
+from tfs_proxy.run.nginx.many_models import STACKS
 from tfs_proxy.run.process import ChildProcess
-from tfs_proxy.run.programs.zygote import Zygote
-from tfs_proxy.run.readiness import Readiness
-from tfs_proxy.run.run import Run, RunHost
-from tfs_proxy.run.run_loop import together
-from tfs_proxy.run.sessions import session_metrics, with_session_store
-from tfs_proxy.run.stack import StackHost
-from tfs_proxy.settings.parsers import check_ports
-from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import SettingsError, StartTimeout
-from tfs_proxy.wire.header_names import TARGET_MODEL
+from tfs_proxy.run.readiness import StackState
+from tfs_proxy.values.errors import (
+    AlreadyLoaded,
+    Draining,
+    ModelNotReady,
+    NameTaken,
+    NotEnoughResources,
+    TfsProxyError,
+    UnknownModel,
+)
+from tfs_proxy.values.resources import memory_left
 
-log = logging.getLogger(__name__)
+LOADED_STATES = frozenset({StackState.READY, StackState.FAILED})
+"""A failed model is still loaded: it is being restarted."""
 
-UNLOAD_SECONDS: Final = 30.0
-"""Further time for ending a load that took too long."""
+DRAINING = "stopping: all models are being unloaded"
 
-LONGEST_PATH: Final = "s/99999/control.sock"
+Launch = Callable[[str, str], ModelStack]
+"""Makes the stack of a model from its name and its url, which is a local path; `start` does the rest."""
 
-
-def refuse_unusable(settings: Settings) -> None:
-    """Raises SettingsError for settings that multi-model mode can't use."""
-    if nginx.program(settings) is None:
-        raise SettingsError(
-            "multi-model mode needs nginx, which sends requests to their models: install it, and don't set "
-            "TFS_PROXY_NGINX=false."
-        )
-    if settings.gunicorn_worker_class != "gthread":
-        raise SettingsError(
-            f"SAGEMAKER_GUNICORN_WORKER_CLASS={settings.gunicorn_worker_class} can't be used in multi-model "
-            "mode: take gthread."
-        )
+Admit = Callable[[str, str], Awaitable[None]]
+"""Raises NotEnoughResources if the model of this name and url does not fit; called just before its start."""
 
 
-def ready_line(url: str, reach: str, *, loads_on_demand: bool) -> str:
-    """The address for requests, and a curl command: a load, or a request that loads its model."""
-    if loads_on_demand:
-        return (
-            f"ready: {reach}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
-            f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
-        )
-    return (
-        f"ready: {reach}, without a model  try: curl -H 'Content-Type: application/json' "
-        f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
-    )
+class ListedModel(Struct, frozen=True):
+    """A model in the registry at one moment; ``reason`` says why, if it has failed."""
 
-
-async def serve_many(
-    settings: Settings, listeners: Listeners, request: ServeRequest, folder: str | None
-) -> int:
-    """Serves changing models until SIGTERM, SIGINT or SIGHUP; returns 0 then.
-
-    With ``folder``, a folder or an ``s3://`` address, the archives below it are loaded on demand. Raises
-    StopServing if the run can't start or go on. ``listeners`` are closed at the end.
-    """
-    refuse_unusable(settings)
-    with (
-        run_workspace(settings.home, LONGEST_PATH) as workspace,
-        with_session_store(settings, workspace) as stored,
-    ):
-        code = await asyncio.to_thread(universal_code, settings, workspace)
-        if code is not None:
-            log.info("Script of models without one: %s", settings.program)
-        servers = await asyncio.to_thread(_model_servers, settings, request.environ)
-        settings = stored.with_values(universal_code=code, instance_count=servers)
-        models = None if folder is None else await _open_folder(folder)
-        run = Run(
-            *(settings, listeners, request.environ, workspace),
-            lambda host: ManyModels(settings, request, host, models),
-        )
-        return await run.run()
-
-
-def _model_servers(settings: Settings, environ: Mapping[str, str]) -> int:
-    """Number of model servers: one for each GPU, unless the settings say how many. Raises SettingsError."""
-    if "SAGEMAKER_TFS_INSTANCE_COUNT" in settings.given:
-        return settings.instance_count
-    servers = max(1, len(visible_devices(environ)))
-    check_ports(settings.safe_port_range, servers, settings.grpc_port)
-    return servers
-
-
-async def _open_folder(location: str) -> ModelFolder:
-    folder = model_folder(location)
-    listing = await asyncio.to_thread(folder.check)
-    log.info("Models: %d archives below %s, loaded by the first request", len(listing.paths), location)
-    return folder
-
-
-class ManyModels:
-    """The stacks of a run whose models come and go; those in ``folder`` are loaded by their first request."""
-
-    def __init__(
-        self, settings: Settings, request: ServeRequest, host: RunHost, folder: ModelFolder | None
-    ) -> None:
-        self._settings, self._request, self._host = settings, request, host
-        self._front, self._records = host.front, host.records
-        self._records.requests.expect(KnownModels(None, {}))
-        self._zygote = Zygote(settings, host.workspace, request.environ)
-        common = StackHost(
-            host.workspace,
-            host.records.log,
-            self._zygote.spawn,
-            deaths=host.deaths,
-            counts=WorkerCounts(),
-            front_down=host.front.children.down,
-        )
-        self._common = SharedParts(settings, common, self._lose_model_server)
-        self._stacks = ModelStacks(self._facts(), self._records.requests)
-        self._registry = ModelRegistry(
-            self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
-        )
-        self._on_demand = (
-            None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
-        )
-        self.control_api = self._make_control_api()
-
-    def _lose_model_server(self, index: int) -> None:
-        self._stacks.lose_model_server(index)
-
-    def _facts(self) -> RunFacts:
-        return RunFacts(
-            self._settings,
-            self._request.model_server,
-            self._request.environ,
-            self._host.workspace,
-            self._records.log,
-            self._front.port,
-            HttpGates(self._host.workspace.root),
-            self._front.grpc_routes,
-            self._zygote.spawn,
-            self._common.servers,
-        )
-
-    def _make_control_api(self) -> ControlApi:
-        records, workspace = self._records, self._host.workspace
-        metrics = RunMetrics(
-            lambda: self._common,
-            workspace.journal,
-            records.requests.measure,
-            self._stacks.measure,
-            self._registry.measure,
-            partial(session_metrics, self._settings),
-            front=self._front.children,
-        )
-        return make_control_api(
-            self._settings,
-            self._common,
-            lambda headers: added_up(metrics.measure(headers)),
-            self._registry,
-            self._stacks,
-            self._on_demand,
-            workspace.grpc_router_socket,
-            self._front.grpc_routes.routes,
-        )
+    name: str
+    url: str
+    state: StackState
+    reason: str = ""
 
     @property
-    def readiness(self) -> Readiness:
-        return self._common.readiness
+    def is_loaded(self) -> bool:
+        """True if it was loaded successfully and nobody has unloaded it since."""
+        return self.state in LOADED_STATES
 
-    def prepare(self) -> MultiModelRoutes:
-        """Makes folders and the zygote, and takes ports; returns nginx's routes."""
-        self.readiness.begin_step("starting: nginx")
-        self._zygote.start(self._front.children.start)
-        self._stacks.make_folders()
-        self._common.servers.take_ports()
-        for note in variable_notes(self._request.environ):
-            log.info("Note: %s", note)
-        return MultiModelRoutes(
-            load_seconds=self._settings.load_seconds + UNLOAD_SECONDS,
-            takes_target_model=self._on_demand is not None,
-            traces=trace_sampling(self._request.environ),
-            # Capture is the workers', so all requests must pass them.
-            instances=self._common.servers.instances if self._settings.capture_folder is None else (),
+
+class ModelRegistry:
+    """All models of a run, each with a state machine of its own; no call waits for another model's.
+
+    ``limit`` counts models that load and unload, too; None is no limit. Calls may
+    be cancelled at any time: what they have begun goes on. ``counts`` are for metrics.
+    """
+
+    def __init__(self, launch: Launch, limit: int | None, admit: Admit) -> None:
+        self.counts = LoadCounts()
+        self._launch, self._limit, self._admit = launch, limit, admit
+        self._current: dict[str, Model] = {}
+        self._tasks: dict[Model, asyncio.Task[None]] = {}
+        self._draining = False
+
+    async def load(self, name: str, url: str) -> None:
+        """Loads the model at ``url``; returns once it answers requests.
+
+        Raises AlreadyLoaded at once if there is a model of this name, unless it is being unloaded: then the
+        load begins after that. Raises NotEnoughResources, ModelNotReady if the model was unloaded
+        meanwhile, Draining, and otherwise what `load_failure` makes of the reason, when nothing is left
+        of the attempt.
+        """
+        try:
+            model = self._begin(name, url)
+        except TfsProxyError as refused:
+            self.counts.failed(refused)
+            raise
+        await model.loaded()
+
+    async def unload(self, name: str) -> None:
+        """Unloads the model; returns when everything is gone.
+
+        Cancels a load under way. Concurrent calls all wait for the same end. Raises UnknownModel, or
+        Draining.
+        """
+        self._refuse_if_draining()
+        model = self._find(name)
+        model.unload(ModelNotReady(f"model {name} was unloaded while it was loading"))
+        await model.gone.wait()
+
+    async def ready(self, name: str, timeout_seconds: float) -> None:
+        """Returns if the model answers requests; waits at most so long for one that is loading.
+
+        Raises UnknownModel; ModelNotReady with the reason if it has failed, is being unloaded or is loading
+        still; Draining; and what `load` raises if the load fails meanwhile.
+        """
+        self._refuse_if_draining()
+        model = self._find(name)
+        if model.state is StackState.STARTING:
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    await model.loaded()
+            except TimeoutError:
+                raise ModelNotReady(f"model {name} is still loading") from None
+        if model.state is StackState.FAILED:
+            raise ModelNotReady(f"model {name} has failed and is being started again: {model.reason}")
+        if model.state is not StackState.READY:
+            raise ModelNotReady(f"model {name} is {model.state.of_model}")
+
+    def get(self, name: str) -> ListedModel:
+        """The model in any state. Raises UnknownModel."""
+        return _listed(self._find(name))
+
+    def list(self) -> tuple[ListedModel, ...]:
+        """Loaded models by name: those that are ready, or have failed since."""
+        return tuple(model for model in self.all() if model.is_loaded)
+
+    def all(self) -> tuple[ListedModel, ...]:
+        return tuple(_listed(self._current[name]) for name in sorted(self._current))
+
+    @property
+    def names(self) -> KeysView[str]:
+        return self._current.keys()
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        states = Counter((model.state.of_model,) for model in self._current.values())
+        yield MeasuredMetric(
+            catalogue.LOADED_MODELS, {(state.of_model,): states[state.of_model,] for state in StackState}
+        )
+        yield from self.counts.measure()
+
+    def begin_draining(self) -> None:
+        """Loads no more: `load`, `unload` and `ready` raise Draining, also in calls that wait for a load."""
+        self._draining = True
+        for model in tuple(self._tasks):
+            if model.state is StackState.STARTING:
+                model.unload(Draining(DRAINING))
+
+    async def close(self) -> None:
+        """Unloads all models at once, after `begin_draining`; returns when everything is gone. Idempotent."""
+        self.begin_draining()
+        leaving = tuple(self._tasks)
+        for model in leaving:
+            model.unload(Draining(DRAINING))
+        for model in leaving:
+            await model.gone.wait()
+
+    def _begin(self, name: str, url: str) -> Model:
+        self._refuse_if_draining()
+        before = self._current.get(name)
+        if before is not None and before.state is not StackState.STOPPING:
+            being = "being loaded" if before.state is StackState.STARTING else "loaded"
+            raise AlreadyLoaded(f"model {name} is {being} already, from {before.url}")
+        others = {model.name for model in self._tasks} - {name}
+        if self._limit is not None and len(others) >= self._limit:
+            raise NotEnoughResources(
+                f"model {name} can't be loaded: there are {len(others)} models, as many as "
+                f"TFS_PROXY_MAX_LOADED_MODELS={self._limit} allows. Unload one, or allow more."
+            )
+        model = self._current[name] = Model(
+            name,
+            url,
+            launch=partial(self._launch, name, url),
+            admit=partial(self._admit, name, url),
+            counts=self.counts,
+            ended=self._forget,
+            after=before,
+        )
+        self._tasks[model] = asyncio.create_task(model.live(), name=f"model {name}")
+        return model
+
+    def _forget(self, model: Model) -> None:
+        del self._tasks[model]
+        if self._current.get(model.name) is model:
+            del self._current[model.name]
+            self.counts.restarts.pop(model.name, None)
+
+    def _find(self, name: str) -> Model:
+        if name not in self._current:
+            raise UnknownModel(f"model {name} is not loaded")
+        return self._current[name]
+
+    def _refuse_if_draining(self) -> None:
+        if self._draining:
+            raise Draining(DRAINING)
+
+
+def _listed(model: Model) -> ListedModel:
+    return ListedModel(model.name, model.url, model.state, model.reason)
+
+
+class ModelStacks:
+    """Makes stacks for the registry, and knows their memory, uses and metrics.
+
+    ``requests`` counts by model and follows their loads.
+    """
+
+    def __init__(self, run: RunFacts, requests: RequestCounter) -> None:
+        self._run = run
+        self._requests = requests
+        self._stacks: set[ModelStack] = set()
+        self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
+        self._sizes: dict[str, int] = {}
+        self._promised: set[str] = set()
+        self._loaded: frozenset[int] = frozenset()
+        self._past: list[MeasuredMetric] = []
+        self._stop_by: float | None = None
+        self._served: dict[str, Collection[str]] = {}
+        self._last_uses = LastUses(self._requests_of)
+
+    def make_folders(self) -> None:
+        """Makes the folders of gates and stacks; call it before the first model comes."""
+        self._run.gates.make_folders()
+        (self._run.workspace.root / STACKS).mkdir()
+
+    def launch(self, name: str, url: str) -> ModelStack:
+        """A new stack, in the folder of the lowest free number: nginx keeps connections to those."""
+        folder = self._run.workspace.root / STACKS
+        taken = {stack.home for stack in self._stacks}
+        numbered: Iterator[Path] = (folder / str(number) for number in itertools.count())
+        home = next(home for home in numbered if home not in taken and not home.exists())
+        self._promised.discard(name)
+        stack = ModelStack(name, url, self._run, home, self, self._sizes.get(name, 0))
+        self._stacks.add(stack)
+        return stack
+
+    async def admit(self, name: str, url: str) -> None:
+        """Raises NotEnoughResources if the model does not fit into the memory that is left."""
+        size = await in_daemon_thread(partial(size_of, url), "size")
+        loading = [stack for stack in self._stacks if stack.is_loading]
+        occupancy = Occupancy(
+            tuple(self._measured),
+            [
+                *(StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading),
+                *(StackMemory(self._sizes[promised], 0) for promised in self._promised - {name}),
+            ],
+            memory_left(),
+            0 if self._run.servers.have_had_models else MODEL_SERVER_BYTES,
+        )
+        reason = refusal(name, size, occupancy, self._run.settings.multi_model_memory_margin)
+        if reason is not None:
+            raise reason
+        self._sizes[name] = size
+        self._promised.add(name)
+
+    def opened(self, stack: ModelStack) -> None:
+        """Counts requests for its models from now on. Raises NameTaken if another stack has such a name."""
+        for other in self._stacks - {stack}:
+            for name in other.names & stack.names:
+                raise NameTaken(f"model {stack.name} can't be loaded: {name} is a name of {other.name}")
+        self._served[stack.name] = stack.names
+        self._last_uses.note_load(stack.name)
+        if self._requests.counts.models is not None:
+            for name in stack.names:
+                self._requests.counts.models.known.add(name, stack.models.get(name, ()))
+
+    def ready(self, stack: ModelStack) -> None:
+        """Notes what it takes, for estimates of later loads."""
+        self._measured.append(StackMemory(stack.bytes_on_disk, stack.memory_bytes, stack.has_workers))
+        self._last_uses.note_load(stack.name)
+
+    def gone(self, stack: ModelStack) -> None:
+        """Keeps what its processes have counted for all models together."""
+        self._past = added_up([*self._past, *map(_lasting, stack.measure())])
+        self._stacks.discard(stack)
+
+    def lose_model_server(self, index: int) -> None:
+        """Makes requests wait for a common model server that has ended."""
+        for stack in self._stacks:
+            stack.lose_model_server(index)
+
+    def is_served(self, name: str) -> bool:
+        """True if a ready model has this name on a model server."""
+        return any(name in stack.models for stack in self._stacks if stack.is_ready)
+
+    def versions(self, name: str) -> Mapping[str, Collection[int]]:
+        """The models and versions of the archive loaded as ``name``, once it serves."""
+        return next((stack.models for stack in self._stacks if stack.name == name and stack.is_ready), {})
+
+    def uses(self) -> tuple[ModelUse, ...]:
+        return tuple(
+            ModelUse(stack.name, stack.memory_bytes, self._last_uses.used_at(stack.name), stack.in_use)
+            for stack in self._stacks
+            if stack.is_ready
         )
 
-    async def start(self) -> str:
-        """Returns the line with the address once the common parts are ready. Raises StartTimeout."""
-        self._front.start_grpc_router(None)
-        limit_seconds = self._settings.wait_time_seconds
-        try:
-            async with asyncio.timeout(limit_seconds):
-                await self._common.children.watch_during(self._become_ready())
-        except TimeoutError:
-            raise StartTimeout(
-                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {self.readiness.step}."
-            ) from None
-        self.readiness.begin_serving()
-        return ready_line(self._front.url, self._front.reach, loads_on_demand=self._on_demand is not None)
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """Metrics of all, including past ones if the value must not fall."""
+        yield from self._past
+        for stack in tuple(self._stacks):
+            yield from stack.measure()
 
-    async def _become_ready(self) -> None:
-        self.readiness.begin_step("starting: the gRPC router")
-        await self._front.until_grpc_listens()
-        await self._common.start(self._request)
+    def stop_until(self, deadline: float) -> None:
+        """Makes stacks end by ``deadline``, of `time.monotonic`."""
+        self._stop_by = deadline
 
-    async def watch(self) -> None:
-        """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
-        work: list[Awaitable[None]] = [self._common.servers.watch()]
-        if self._on_demand is not None and self._settings.model_idle_seconds:
-            work.append(self._on_demand.unload_idle(self._settings.model_idle_seconds))
-        await self._common.children.watch_during(together(*work))
-
-    def look(self) -> bool:
-        """Handles changes; models come and go at any time, so the next look comes soon."""
-        self._zygote.reap_orphans()
-        self._stacks.look()
-        self._stacks.forget_all_but(self._registry.names)
-        return True
-
-    def abandon_loading(self) -> None:
-        """Nothing is killed: the common parts have no models yet."""
-
-    def begin_draining(self, deadline: float) -> None:
-        """Loads no more models; their stacks have until ``deadline`` to end."""
-        self._common.servers.stop_waiting()
-        self._registry.begin_draining()
-        self._stacks.stop_until(deadline)
-
-    async def stop(self, deadline: float) -> None:
-        """Unloads all models, and ends what they share."""
-        await self._registry.close()
-        await self._common.stop(deadline)
-        await self._zygote.stop()
+    def seconds_to_stop(self) -> float:
+        """Limit for a stack's requests to end."""
+        limit_seconds = self._run.settings.stop_seconds
+        if self._stop_by is None:
+            return limit_seconds
+        return max(0.0, min(limit_seconds, self._stop_by - time.monotonic()))
 
     def children(self) -> Iterator[ChildProcess]:
-        yield from self._common.children.in_start_order()
-        yield from self._stacks.children()
-        yield from self._zygote.children()
+        for stack in tuple(self._stacks):
+            yield from stack.children()
 
-    def close(self) -> None:
-        """Nothing is left: each stack has released what it held."""
+    def look(self, names: AbstractSet[str]) -> None:
+        """Notes which models were asked, and which model servers have theirs; call it often.
+
+        Ends the metrics of models that are not among ``names``, the registry's, any more.
+        """
+        self._last_uses.look(stack.name for stack in self._stacks)
+        loaded = self._run.servers.loaded()
+        if loaded != self._loaded:
+            self._loaded = loaded
+            for stack in self._stacks:
+                stack.follow_model_servers()
+        self._promised &= names
+        for name in self._sizes.keys() - names:
+            del self._sizes[name]
+        for name in self._last_uses.forget_all_but(names):
+            for counted_name in self._served.pop(name, ()):
+                self._requests.forget(counted_name)
+
+    def _requests_of(self, name: str) -> int:
+        models = self._requests.counts.models
+        return 0 if models is None else sum(map(models.requests_of, self._served.get(name, ())))
+
+
+def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
+    """The lasting part of a stack's metric: counts without a label of its model, which must not fall."""
+    if metric.description is catalogue.WORKER_STARTS:
+        return metric
+    kept = {labels: of for labels, of in (metric.distributions or {}).items() if OTHER in labels}
+    return MeasuredMetric(metric.description, distributions=kept)

@@ -11,7 +11,7 @@ from typing import Final
 
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.many_models.archives import Listing, LocalArchives, ModelFolder
-from tfs_proxy.run.many_models.registry import ModelRegistry
+from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.uses import ModelUse, idle, least_recently_used
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (

@@ -10,7 +10,7 @@ import pytest
 from support.fake_stacks import Fleet, Part, admit_all
 from support.virtual_time import played, run_in_virtual_time
 from tfs_proxy.run.many_models.api import PAGE_SIZE, ModelsApi
-from tfs_proxy.run.many_models.registry import ModelRegistry
+from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.values.errors import ArchiveError, NoArchive, NotEnoughResources
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import answer_by

@@ -13,7 +13,7 @@ import pytest
 
 from support.fake_stacks import FakeStack, Fleet, Part
 from support.virtual_time import run_in_virtual_time
-from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
+from tfs_proxy.run.many_models.models import ListedModel, ModelRegistry
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -154,6 +154,7 @@ async def play(scene: Scene) -> None:
     if scene.limit is not None:
         assert scene.fleet.most_names <= scene.limit
     await end(scene, listed)
+    assert scene.fleet.faults == []
 
 
 async def end(scene: Scene, listed: tuple[ListedModel, ...]) -> None:

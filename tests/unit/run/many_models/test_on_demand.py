@@ -11,8 +11,8 @@ import pytest
 from support.fake_stacks import Fleet, Part, admit_all
 from support.waiting import wait_until
 from tfs_proxy.run.many_models.archives import LocalArchives, ModelFolder, model_folder
+from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import OnDemandModels
-from tfs_proxy.run.many_models.registry import ModelRegistry
 from tfs_proxy.run.many_models.uses import ModelUse
 from tfs_proxy.values.errors import ModelLoadError, NotEnoughResources, TfsProxyError, UnknownModel
 
@@ -50,6 +50,7 @@ def play(
         made = Scene(folder, most, failing)
         await scene(made)
         await made.registry.close()
+        assert made.fleet.faults == []
 
     asyncio.run(run())
 

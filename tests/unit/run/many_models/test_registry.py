@@ -8,11 +8,11 @@ import pytest
 
 from support.fake_stacks import DIED, Fleet, Part
 from support.virtual_time import played, run_in_virtual_time
-from tfs_proxy.run.many_models.model_life import (
+from tfs_proxy.run.many_models.model import (
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
-from tfs_proxy.run.many_models.registry import ListedModel, ModelRegistry
+from tfs_proxy.run.many_models.models import ListedModel, ModelRegistry
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -42,7 +42,7 @@ def run(play: Play, *parts: Part, limit: int | None = None, shortage: str = "") 
         registry = ModelRegistry(fleet.launch, limit, admit)
         await play(registry, fleet)
         await registry.close()
-        assert fleet.live() == []
+        assert (fleet.live(), fleet.faults) == ([], [])
 
     run_in_virtual_time(scene())
 

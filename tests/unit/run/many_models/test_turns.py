@@ -6,7 +6,7 @@ from typing import Any
 
 from support.virtual_time import run_in_virtual_time
 from tfs_proxy.run.many_models.admission import Turns
-from tfs_proxy.run.many_models.model_servers import Reloads
+from tfs_proxy.run.many_models.shared_servers import Reloads
 from tfs_proxy.values.errors import ModelLoadError
 
 

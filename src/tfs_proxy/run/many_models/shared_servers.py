@@ -1,0 +1,400 @@
+"""The model servers of many models: each has the models of all archives, which reloads add and remove."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from tfs_proxy.observe.process_usage import own_memory_of_tree
+from tfs_proxy.run.children import Deaths
+from tfs_proxy.run.host import sockets
+from tfs_proxy.run.host.waiting import in_daemon_thread, unless_set
+from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, MISSES, POLL_SECONDS, loading_pause
+from tfs_proxy.run.opening import ServeRequest, resources_on
+from tfs_proxy.run.plan import files_of_model_servers, instances_on, model_server_process
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.programs.model_server import model_config, open_to_the_outside
+from tfs_proxy.run.readiness import ENDED, Readiness, ServableState, read_status
+from tfs_proxy.run.run_loop import cancel
+from tfs_proxy.run.stack_children import StackChildren
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Instance, ServedModel
+from tfs_proxy.values.errors import ModelLoadError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.http_client import get_async
+
+log = logging.getLogger(__name__)
+
+METHOD: Final = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
+AWAY: Final = frozenset({"UNAVAILABLE", "CANCELLED"})
+"""Status codes of a call whose model server is down."""
+
+DIED: Final = "the model server ended while it loaded this model"
+ABANDONED_SECONDS: Final = 30.0
+"""Limit of a reload, which others wait for, beyond `SAGEMAKER_TFS_WAIT_TIME_SECONDS`."""
+
+PAUSE_SECONDS: Final = 1.0
+AWAY_PAUSE_SECONDS: Final = 0.05
+GONE_SECONDS: Final = 5.0
+"""After this, a model server that still has removed models is asked once more."""
+
+States = Mapping[int, ServableState]
+"""A model server's states of a model, by version."""
+
+
+def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
+    """Gives the model server ``config``, a ModelServerConfig as text; blocks until its models are loaded.
+
+    Raises UpstreamUnavailable if it is down, UpstreamTimeout if it takes longer, and ModelLoadError with its
+    own words if it refuses the config or can't load a new model (docs/reference/tensorflow-serving.md).
+    """
+    # Neither is needed before the first model comes.
+    import grpc
+    from google.protobuf import text_format
+
+    from tfs_proxy.wire.protos import POOL, ReloadConfigRequest
+
+    request = ReloadConfigRequest()
+    text_format.Parse(config, request.config, descriptor_pool=POOL)
+    with grpc.insecure_channel(f"unix:{grpc_socket}") as channel:
+        call = channel.unary_unary(METHOD)
+        try:
+            call(request.SerializeToString(), timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            code, details = error.code().name, error.details() or ""
+            if code == "DEADLINE_EXCEEDED":
+                raise UpstreamTimeout(f"no reload within {timeout_seconds:g} s") from error
+            if code in AWAY:
+                raise UpstreamUnavailable(f"the model server went away: {details}") from error
+            raise ModelLoadError(f"{code}: {details}") from error
+
+
+class Reloads:
+    """Runs ``reload``, never twice at a time: calls during one share the next."""
+
+    def __init__(self, reload: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._reload = reload
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[None] | None = None
+
+    async def request(self) -> None:
+        """Returns once a reload that began after this call has ended; raises what it raised.
+
+        Cancelling the call stops no reload.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._take_turn())
+        await asyncio.shield(self._next)
+
+    async def _take_turn(self) -> None:
+        async with self._turn:
+            self._next = None
+            await self._reload()
+
+
+class SharedModel:
+    """A model in the book of the model servers.
+
+    The next reload takes it if it ``is_wanted``; some model server may have it if it ``is_sent``; once it
+    ``is_loaded``, each has to have it again after a restart. ``lost`` gets the reason why it can't go on.
+    """
+
+    def __init__(self, model: ServedModel) -> None:
+        self.model = model
+        self.is_wanted, self.is_sent, self.is_loaded = True, False, False
+        self.lost: asyncio.Future[ModelLoadError] = asyncio.get_running_loop().create_future()
+        self.memory_bytes = 0
+
+    def lose(self, reason: ModelLoadError) -> None:
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
+
+class SharedServers:
+    """Started once; stacks of models call `add` and `remove`, also concurrently.
+
+    They start without a model, and get all of them by a reload after each restart: so one model that can't be
+    loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
+    may have ended it. ``begun`` is set once `start` has returned, ``have_had_models`` once a model was
+    loaded; ``lost`` is called for each instance that ends.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        readiness: Readiness,
+        deaths: Deaths | None,
+        lost: Callable[[int], None],
+    ) -> None:
+        self.children = StackChildren(readiness, workspace, deaths=deaths, died=self._note_death)
+        self.instances: tuple[Instance, ...] = ()
+        self.have_had_models = False
+        self._lost = lost
+        self._settings, self._workspace = settings, workspace
+        self._readiness = readiness
+        self._book: dict[str, SharedModel] = {}
+        self._reloads = Reloads(self._reload)
+        self._misses: dict[int, int] = {}
+        self._restoring: set[asyncio.Task[None]] = set()
+        self._held = ExitStack()
+        self._ports: Sequence[tuple[int, int]] = ()
+        self.begun, self._stopping = asyncio.Event(), asyncio.Event()
+
+    def take_ports(self) -> None:
+        """Reserves their ports: ``instances`` has them."""
+        count, allowed = self._settings.instance_count, self._settings.safe_port_range
+        self._ports = sockets.model_server_ports(allowed, count, self._held)
+        self.instances = instances_on(self._ports, self._workspace)
+
+    async def start(self, request: ServeRequest) -> None:
+        """Starts them without a model; returns once they answer."""
+        settings, workspace = self._settings, self._workspace
+        host = await asyncio.to_thread(resources_on, self._ports, request, settings, settings.extra_args)
+        for path, text in files_of_model_servers((), settings, workspace, host.monitoring).items():
+            path.write_text(text)
+        for instance in self.instances:
+            spec = model_server_process(instance, settings, workspace, host, script=True, models=0)
+            self.children.start_model_server(spec)
+        open_ports = open_to_the_outside(host.model_server, self.instances, script=True)
+        if open_ports:
+            log.info("%s", open_ports)
+        self._readiness.expect(self.instances, {})
+        await self._until_reached()
+        self.begun.set()
+
+    def loaded(self) -> frozenset[int]:
+        """The instances on which every loaded model is available."""
+        away = set(self._readiness.unreachable)
+        if self._readiness.disturbed.is_set():  # else all of them are
+            servables = self._readiness.servables.items()
+            away |= {servable.instance for servable, state in servables if not state.available}
+        return frozenset(each.index for each in self.instances) - away
+
+    def memory_of(self, names: Iterable[str]) -> int:
+        """Approximate memory that the loads of these models have added; concurrent loads share it."""
+        return sum(self._book[name].memory_bytes for name in names if name in self._book)
+
+    async def add(self, models: Sequence[ServedModel]) -> None:
+        """Returns once every model is available. Raises ModelLoadError with the model server's reason.
+
+        A caller that is cancelled, or fails, must `remove` the models.
+        """
+        added = [SharedModel(model) for model in models]
+        self._book.update((each.model.name, each) for each in added)
+        before_bytes, began = self._memory(), time.monotonic()
+        loading = asyncio.ensure_future(self._load(models))
+        try:
+            either: set[asyncio.Future[Any]] = {loading, *(each.lost for each in added)}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            _raise_if_lost(added)
+            await loading
+        finally:
+            await cancel(loading)
+        # The first load adds TensorFlow's own memory, too, which is not this model's.
+        grown_bytes = max(0, self._memory() - before_bytes) if self.have_had_models else 0
+        loads = sum(each.is_wanted and not each.is_loaded for each in self._book.values())
+        self.have_had_models = True
+        for each in added:
+            each.is_loaded, each.memory_bytes = True, grown_bytes // loads
+            name, versions = each.model.name, each.model.versions
+            self._readiness.expect_more(self.instances, name, versions, time.monotonic() - began)
+
+    async def watch_models(self, models: Sequence[ServedModel]) -> None:
+        """Runs while these models may be asked. Raises ModelLoadError if one failed after a restart."""
+        added = [self._book[model.name] for model in models]
+        await asyncio.wait([each.lost for each in added], return_when=asyncio.FIRST_COMPLETED)
+        _raise_if_lost(added)
+
+    async def remove(self, models: Sequence[ServedModel]) -> None:
+        """Returns once no model server has any of these models, or once all of them are about to end."""
+        names = [model.name for model in models if model.name in self._book]
+        for name in names:
+            self._book[name].is_wanted = False
+            self._readiness.forget(name)
+        if any(self._book[name].is_sent for name in names):
+            await unless_set(self._stopping, self._until_gone(names))
+        for name in names:
+            del self._book[name]
+
+    def stop_waiting(self) -> None:
+        """Ends all waiting for removed models, since the model servers are about to be stopped."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        self._held.close()
+
+    def _note_death(self, ended: ChildProcess) -> None:
+        """Drops the models that an ended one may have been loading; it needs all others again."""
+        for each in self._book.values():
+            if each.is_sent and not each.is_loaded:
+                each.is_wanted = False
+                each.lose(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
+        self._lost(self.children.model_servers.index(ended))
+        restoring = asyncio.create_task(self._restore())
+        self._restoring.add(restoring)
+        restoring.add_done_callback(self._restoring.discard)
+
+    async def _restore(self) -> None:
+        """Gives all models to the one that has been restarted."""
+        while not self._stopping.is_set():
+            await self._until_reached()
+            try:
+                await self._reloads.request()
+            except UpstreamUnavailable:
+                await asyncio.sleep(AWAY_PAUSE_SECONDS)
+            except ModelLoadError:
+                return  # `watch_models` tells which model has failed
+            else:
+                return
+
+    async def _load(self, models: Sequence[ServedModel]) -> None:
+        refused: ModelLoadError | None = None
+        try:
+            await self._reloads.request()
+        except ModelLoadError as error:  # it may be about models that others add
+            refused = error
+        except UpstreamUnavailable as error:
+            log.debug("%s", error)  # it gets all models when it is up again
+        for model in models:
+            await self._until(model.name, partial(_is_available, model, refused))
+
+    async def _until_gone(self, names: Iterable[str]) -> None:
+        """Reloads until they are gone: a reload may be refused, or reach a server that is starting."""
+        has_some = True
+        while has_some:
+            with suppress(ModelLoadError, UpstreamUnavailable):  # the former of models that others add
+                await self._reloads.request()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GONE_SECONDS):
+                    for name in names:
+                        await self._until(name, _is_gone)
+                    has_some = False
+
+    def _memory(self) -> int:
+        pids = [server.pid for server in self.children.model_servers]
+        return sum(own_memory_of_tree(pid) for pid in pids if pid)
+
+    async def _reload(self) -> None:
+        """Makes all model servers take the models that are wanted now.
+
+        Raises ModelLoadError if one refuses, and UpstreamUnavailable if one is down.
+        """
+        wanted = [each for each in self._book.values() if each.is_wanted]
+        for each in wanted:
+            each.is_sent = True
+        config = model_config(tuple(each.model for each in wanted), self._settings.version_labels)
+        results = await asyncio.gather(
+            *(self._reload_one(instance, config) for instance in self.instances), return_exceptions=True
+        )
+        failures = [failure for failure in results if failure is not None]
+        # One that is down gets all models when it is up again: other errors matter more.
+        for failure in sorted(failures, key=lambda error: isinstance(error, UpstreamUnavailable)):
+            raise failure
+
+    async def _reload_one(self, instance: Instance, config: str) -> None:
+        """Reloads one; it is restarted if it takes longer than any load may."""
+        socket = self._workspace.grpc_socket(instance.index)
+        seconds = self._settings.wait_time_seconds + ABANDONED_SECONDS
+        try:
+            await in_daemon_thread(partial(reload, socket, config, seconds), "reload")
+        except UpstreamTimeout:
+            log.error("model server %d has been loading for %g s: starting it again", instance.index, seconds)  # noqa: TRY400
+            self.children.model_servers[instance.index].signal_group(signal.SIGKILL)
+
+    async def watch(self) -> None:
+        """Keeps the run's readiness up to date; never returns.
+
+        While nothing happens, one model is asked about a second, however many there are; once a model server
+        has been restarted, all of them.
+        """
+        turn = 0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._readiness.disturbed.wait()
+            if not self._readiness.disturbed.is_set():
+                names = [name for name, each in self._book.items() if each.is_loaded] or [""]
+                turn += 1
+                await self._ask_all(names[turn % len(names)])
+                continue
+            while self._readiness.missing() is not None:
+                servables = self._readiness.servables.items()
+                missing = {servable.model for servable, state in servables if not state.available}
+                for name in sorted(missing) or ("",):
+                    await self._ask_all(name)
+                await asyncio.sleep(LOADING_PAUSE_SECONDS)
+            self._readiness.disturbed.clear()
+
+    async def _until_reached(self) -> None:
+        """Returns once every model server answers."""
+        while self._readiness.unreachable:
+            await self._ask_all("")
+            await asyncio.sleep(LOADING_PAUSE_SECONDS)
+
+    async def _ask_all(self, name: str) -> None:
+        """Notes what each says of a model; without a name, only that it answers."""
+        for instance in self.instances:
+            states, index = await self._states(instance, name), instance.index
+            self._misses[index] = 0 if states is not None else self._misses.get(index, 0) + 1
+            if states is not None:
+                self._readiness.note(index, name, states)
+                failed = _failure(name, states)
+                if failed is not None and name in self._book:
+                    self._book[name].lose(failed)
+            elif self._misses[index] >= MISSES:
+                self._readiness.unreachable.add(index)
+
+    async def _until(self, name: str, holds: Callable[[States | None], bool]) -> None:
+        """Asks each about a model until that holds of its states."""
+        for instance in self.instances:
+            began = time.monotonic()
+            while not holds(await self._states(instance, name)):  # noqa: ASYNC110 - they do not notify
+                await asyncio.sleep(loading_pause(time.monotonic() - began))
+
+    async def _states(self, instance: Instance, name: str) -> States | None:
+        """The states of a model's versions; None if the model server does not answer."""
+        path = f"/v1/models/{quote(name, safe='')}"
+        try:
+            reply = await get_async(instance.host, instance.rest_port, path, POLL_SECONDS)
+            return {} if reply.status == HTTPStatus.NOT_FOUND or not name else read_status(reply.body)
+        except (UpstreamError, ValueError):
+            return None
+
+
+def _raise_if_lost(models: Collection[SharedModel]) -> None:
+    for each in models:
+        if each.lost.done():
+            raise each.lost.result()
+
+
+def _failure(name: str, states: States) -> ModelLoadError | None:
+    """The reason why a version of the model will not become available; None if all may."""
+    for version, state in states.items():
+        if state.failed:
+            return ModelLoadError(f"model {name} version {version} can't be loaded: {state.error}.")
+    return None
+
+
+def _is_available(model: ServedModel, refused: ModelLoadError | None, states: States | None) -> bool:
+    """True if every version is. Raises ModelLoadError if one has failed, ``refused`` if there is none."""
+    if states == {} and refused is not None:
+        raise refused
+    states = states or {}
+    of_model = {version: states.get(version, ServableState()) for version in model.versions}
+    failed = _failure(model.name, of_model)
+    if failed is not None:
+        raise failed
+    return all(state.available for state in of_model.values())
+
+
+def _is_gone(states: States | None) -> bool:
+    """True if no version is left; a server that does not answer may have some."""
+    return states is not None and all(state.state == ENDED for state in states.values())
