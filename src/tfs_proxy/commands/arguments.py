@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.data.capture import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
-from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
-from tfs_proxy.observe.logs.entry import JSON, EntryHandler, writer
+from tfs_proxy.observe.logs.entry import JSON, STDERR, EntryHandler, LogConfig, set_level, wants_colour
 from tfs_proxy.settings.parsers import HIGHEST_PORT, asks_for_json
 from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.values.errors import ArchiveError, BadInput, Interrupted, SettingsError
@@ -76,7 +75,7 @@ def listen(host: str | None = None, port: int | None = None) -> tuple[Settings, 
         settings = Settings.from_env()
     except SettingsError:
         if asks_for_json(inherited_environment()):
-            logging.basicConfig(handlers=[EntryHandler(writer(JSON))])
+            logging.basicConfig(handlers=[EntryHandler(LogConfig(JSON))])
         raise
     if port is not None:
         settings = settings.with_values(port=port)
@@ -107,8 +106,8 @@ def log_to_stderr(level: str) -> None:
 
 
 def log_as_a_run(settings: Settings) -> None:
-    write = writer(settings.log_format, coloured=wants_colour(STDERR, inherited_environment()))
-    logging.basicConfig(handlers=[EntryHandler(write)])
+    config = LogConfig(settings.log_format, wants_colour(STDERR, inherited_environment()))
+    logging.basicConfig(handlers=[EntryHandler(config)])
     set_level(settings.gunicorn_loglevel)
 
 

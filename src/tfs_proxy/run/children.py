@@ -9,7 +9,6 @@ from functools import partial
 
 from tfs_proxy.run.gpus import Devices
 from tfs_proxy.run.host.processes import describe_exit
-from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.process import ChildProcess, ProcessSpec, ProcessState, Spawn, spawn
 from tfs_proxy.run.run_loop import cancel
 from tfs_proxy.values.errors import ProcessGaveUp, StopServing
@@ -33,10 +32,10 @@ class Children(ABC):
     ``down`` always has the names of those that are being restarted, ``deaths`` counts them.
     """
 
-    def __init__(self, down: set[str], deaths: Deaths, log: ChildLog, tick: Tick = lambda: None) -> None:
+    def __init__(self, down: set[str], deaths: Deaths, tick: Tick = lambda: None) -> None:
         self.deaths = deaths
         self.devices = Devices()
-        self._down, self._log, self._tick = down, log, tick
+        self._down, self._tick = down, tick
         self._tick_seconds = TICK_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
         self._stirred = asyncio.Event()
@@ -47,7 +46,6 @@ class Children(ABC):
             may_restart=self._may_restart,
             started=lambda _pid: self._stirred.set(),
             heard=partial(self.devices.hear, spec.name),
-            show=self._log.show,
             start=spawn,
         )
         task = asyncio.create_task(child.run())

@@ -2,14 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
-from tfs_proxy.observe.logs.foreign import ForeignEvent
 from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.grpc_routes import GrpcRoutes, InstanceGates
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener, Listeners
-from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.nginx.proxy import NginxProxy
@@ -31,11 +29,11 @@ NO_NGINX = (
 
 
 class FrontChildren(Children):
-    """nginx and the gRPC router; ``of_request`` gets events of nginx's that belong to a request."""
+    """nginx and the gRPC router."""
 
-    def __init__(self, deaths: Deaths, tick: Tick, of_request: Callable[[ForeignEvent], None]) -> None:
+    def __init__(self, deaths: Deaths, tick: Tick) -> None:
         self.down: set[str] = set()
-        super().__init__(self.down, deaths, ChildLog(of_request=of_request), tick)
+        super().__init__(self.down, deaths, tick)
         self.grpc_router: ChildProcess | None = None
         self.nginx: ChildProcess | None = None
 
@@ -48,11 +46,6 @@ class FrontChildren(Children):
     def start_grpc_router(self, spec: ProcessSpec) -> None:
         self.grpc_router = self.start(spec)
 
-    def read_errors_of_nginx(self) -> None:
-        """Reads what nginx has written to its error log so far."""
-        if self.nginx is not None:
-            self.nginx.read_output()
-
     def _is_down(self, child: ChildProcess) -> bool:
         # A 503 of /ping makes SageMaker replace the container, which serves HTTP without the router.
         return super()._is_down(child) and child is not self.grpc_router
@@ -61,8 +54,7 @@ class FrontChildren(Children):
 class Front:
     """Listens on ``listeners``, by nginx if there is one; workers of one archive accept on ``web``.
 
-    ``deaths`` counts its processes, ``tick`` is called at each look at them; ``of_request`` gets what nginx's
-    error log says about requests.
+    ``deaths`` counts its processes, ``tick`` is called at each look at them.
     """
 
     def __init__(
@@ -73,12 +65,11 @@ class Front:
         environ: Mapping[str, str],
         deaths: Deaths,
         tick: Tick,
-        of_request: Callable[[ForeignEvent], None],
     ) -> None:
         self._settings, self._workspace, self._environ = settings, workspace, environ
         self._listeners = listeners
         self.web: tuple[Listener, ...] = ()
-        self.children = FrontChildren(deaths, tick, of_request)
+        self.children = FrontChildren(deaths, tick)
         self.grpc_routes = GrpcRoutes()
         self._gates = InstanceGates(workspace, settings.instance_count)
         self._proxy: NginxProxy | None = None

@@ -8,16 +8,15 @@ import shlex
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
-from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.run.host.processes import RunningProcess, before_exec, describe_exit
 from tfs_proxy.run.host.waiting import unless_set
-from tfs_proxy.run.logs.child_output import ChildOutput
+from tfs_proxy.run.logs.child_output import ChildOutput, log_event
 from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.shortages import shortage
 
@@ -68,8 +67,7 @@ class ProcessSpec(Struct, frozen=True):
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
     ``ends_itself`` says that its end is no fault, whatever its exit status;
-    ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them,
-    ``logs_by_lines`` that each of its lines is complete;
+    ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them;
     ``survivors_signal`` goes to the rest of its process group when the leader died alone;
     ``orphaned_signal`` to the child when this process has died.
     """
@@ -83,7 +81,6 @@ class ProcessSpec(Struct, frozen=True):
     orphaned_signal: signal.Signals = signal.SIGKILL
     ends_itself: bool = False
     drops_output: bool = False
-    logs_by_lines: bool = False
     backoff: Backoff = field(default_factory=Backoff)
 
     def named(self, of: str) -> "ProcessSpec":
@@ -116,7 +113,7 @@ class ChildProcess:
 
     ``run`` lasts as long as the child may be restarted: ``may_restart`` is called after each death,
     ``started`` with each new pid, which is also that of its process group; ``heard`` with each line that it
-    prints, and ``show`` with each event.
+    prints, and ``show``, which logs them, with each line or the lines of a traceback.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -127,7 +124,9 @@ class ChildProcess:
         may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
         started: Callable[[int], None] = lambda _pid: None,
         heard: Callable[[str], None] = lambda _line: None,
-        show: Callable[["ChildProcess", Sequence[str]], None] = lambda _child, _lines: None,
+        show: Callable[["ChildProcess", list[str]], None] = lambda child, lines: log_event(
+            child.name, child.pid, lines
+        ),
         start: Spawn = spawn,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -137,10 +136,8 @@ class ChildProcess:
         self.starts = 0
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._started, self._heard = started, heard
-        self._output = ChildOutput(
-            self._hear, partial(show, self), drops=spec.drops_output, lines_are_events=spec.logs_by_lines
-        )
+        self._started, self._heard, self._show = started, heard, show
+        self._output = ChildOutput(self._take, drops=spec.drops_output)
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
         self._process: RunningProcess | None = None
         self._ended = asyncio.Event()
@@ -191,7 +188,7 @@ class ChildProcess:
         self.change_state(ProcessState.RUNNING)
         self.starts += 1
         try:
-            process = await unless_set(self._stop_asked, self._spawn(self.spec, self._output.open()))
+            process = await unless_set(self._stop_asked, self._spawn(self.spec, self._output.write_end()))
         except (OSError, RuntimeError) as error:  # the latter: asyncio gets no thread for it
             self.last_lines.append(shortage(error) or str(error))
             log.error("%s can't be started: %s", self.name, self.last_lines[-1])  # noqa: TRY400 - it says it all
@@ -210,13 +207,11 @@ class ChildProcess:
         self._output.read_rest()
         return self._clock() - began
 
-    def read_output(self) -> None:
-        """Reads its output so far, without waiting for the event loop."""
-        self._output.read_on()
-
-    def _hear(self, line: str) -> None:
-        self.last_lines.append(line)
-        self._heard(line)
+    def _take(self, lines: list[str]) -> None:
+        for line in lines:
+            self.last_lines.append(line)
+            self._heard(line)
+        self._show(self, lines)
 
     async def _back_off(self, deaths: int) -> None:
         self.change_state(ProcessState.BACKOFF)

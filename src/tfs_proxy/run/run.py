@@ -95,14 +95,8 @@ class Run:
     ) -> None:
         self._settings, self._workspace = settings, workspace
         deaths = Deaths()
-        self._records = RunRecords(
-            *(settings, environ, workspace),
-            catch_up=self._read_errors_of_nginx,
-        )
-        self._front = Front(
-            *(settings, workspace, listeners, environ, deaths, self._look),
-            of_request=self._records.request_lines.hold,
-        )
+        self._records = RunRecords(settings, environ, workspace)
+        self._front = Front(settings, workspace, listeners, environ, deaths, self._look)
         host = RunHost(workspace, self._front, self._records, deaths)
         self._stacks = make_stacks(host)
         self._orphans = Orphans()
@@ -143,9 +137,6 @@ class Run:
         self._stacks.control_api.release()
         log.info("%s", ready_line)
         await self._stacks.watch()
-
-    def _read_errors_of_nginx(self) -> None:
-        self._front.children.read_errors_of_nginx()
 
     def _look(self) -> bool:
         """Handles changes; True if requests have ended since the last time."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfs_proxy.model.report.prepare import Prepared
-from tfs_proxy.observe.logs.config import LogConfig
+from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts

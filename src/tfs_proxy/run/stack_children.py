@@ -10,7 +10,6 @@ from collections.abc import Callable
 from tfs_proxy.model.report.prepare import without_workspace
 from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.host.processes import describe_exit, shell_status
-from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.process import LOOK_SECONDS, ChildProcess, ProcessSpec, ProcessState, Spawn, spawn
 from tfs_proxy.run.programs import gunicorn, streams
 from tfs_proxy.run.readiness import Readiness, StackState
@@ -51,7 +50,7 @@ class StackChildren(Children):
         stream_reports: StreamReports | None = None,
     ) -> None:
         counted = Deaths() if deaths is None else deaths
-        super().__init__(readiness.down, counted, ChildLog(), tick)
+        super().__init__(readiness.down, counted, tick)
         self.model_servers: list[ChildProcess] = []
         self.workers: ChildProcess | None = None
         self.other_workers: list[ChildProcess] = []

@@ -8,15 +8,20 @@ import select
 import time
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
 from tfs_proxy.observe.request_record import current_request
 from tfs_proxy.values.names import one_entry
 
-TEXT, JSON = "text", "json"
+JSON = "json"
 COMMAND = "tfs-proxy"
 """Name in the log of the process that the user has started: it supervises all others."""
+
+LOG_VARIABLE = "TFS_PROXY_LOG"
+STDOUT, STDERR = 1, 2
+QUIET = ("botocore", "boto3", "s3transfer", "urllib3")
+"""Libraries whose debug lines have credentials, headers or the whole request."""
 
 MOST_CHARACTERS = 64 * 1024
 """Longest message or exception; the rest is left out."""
@@ -25,9 +30,9 @@ _STANDARD = frozenset(
     {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
 )
 _EXCEPTIONS = logging.Formatter()
-_RESET = "\x1b[0m"
+_RESET, _FAINT = "\x1b[0m", "\x1b[2m"
 _COLOURS: Mapping[str, str] = {
-    "debug": "\x1b[2m",
+    "debug": _FAINT,
     "warning": "\x1b[33m",
     "error": "\x1b[31m",
     "critical": "\x1b[1;31m",
@@ -48,14 +53,44 @@ class LogEntry(Struct, frozen=True):
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
-Write = Callable[[LogEntry], str]
+class LogConfig(Struct, frozen=True):
+    """Form of entries, and the descriptor to write them to; a terminal's are ``coloured``.
+
+    gunicorn and its workers get it in a variable of their environment.
+    """
+
+    form: str = "text"
+    coloured: bool = False
+    descriptor: int = STDERR
+
+    def variable(self) -> dict[str, str]:
+        """Variable for the environment of another process."""
+        return {LOG_VARIABLE: json.dumps(to_builtins(self))}
+
+    @classmethod
+    def inherited(cls, environ: Mapping[str, str]) -> "LogConfig":
+        """Read this process's `variable`; the defaults if there is none."""
+        return convert(json.loads(environ.get(LOG_VARIABLE, "{}")), cls)
+
+    def line(self, entry: LogEntry) -> str:
+        """Write an entry as a line, without its end; as text, further lines are indented."""
+        return as_json(entry) if self.form == JSON else as_text(entry, coloured=self.coloured)
 
 
-def writer(form: str, *, coloured: bool = False) -> Write:
-    """Choose the function that turns entries into lines without their ends: `as_json` or `as_text`."""
-    if form == JSON:
-        return as_json
-    return as_coloured_text if coloured else as_text
+TEXT = LogConfig()
+
+
+def set_level(level: str, loggers: tuple[str, ...] = ("", "gunicorn.error")) -> None:
+    """Log from this level on; libraries that would log credentials stay quiet."""
+    for name in loggers:
+        logging.getLogger(name or None).setLevel(level.upper())
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def wants_colour(descriptor: int, environ: Mapping[str, str]) -> bool:
+    """True if a terminal reads from ``descriptor``, and nobody asks for no colour (https://no-color.org)."""
+    return os.isatty(descriptor) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def as_json(entry: LogEntry) -> str:
@@ -77,36 +112,34 @@ def as_json(entry: LogEntry) -> str:
     return json.dumps({**present, **fields})
 
 
-def as_text(entry: LogEntry) -> str:
+def as_text(entry: LogEntry, *, coloured: bool = False) -> str:
     """Write time, level, process, request and message; further lines are indented."""
-    return one_entry(f"{_rfc3339(entry.time)} {entry.level.upper():<7} {_what(entry)}")
-
-
-def as_coloured_text(entry: LogEntry) -> str:
-    colour = _COLOURS.get(entry.level, "")
-    level = f"{colour}{entry.level.upper():<7}{_RESET if colour else ''}"
-    return f"\x1b[2m{_rfc3339(entry.time)}{_RESET} {level} {one_entry(_what(entry))}"
+    when, level = _rfc3339(entry.time), f"{entry.level.upper():<7}"
+    if coloured:
+        colour = _COLOURS.get(entry.level, "")
+        when, level = f"{_FAINT}{when}{_RESET}", f"{colour}{level}{_RESET if colour else ''}"
+    pid = "" if entry.pid is None or entry.process == COMMAND else f"[{entry.pid}]"
+    request = f"[{entry.request_id}] " if entry.request_id else ""
+    fields = "".join(f" {name}={value}" for name, value in entry.fields.items() if _says_something(value))
+    exception = f"\n{_bounded(entry.exception)}" if entry.exception else ""
+    what = f"{entry.process}{pid}: {request}{_bounded(entry.message)}{fields}{exception}"
+    return f"{when} {level} {one_entry(what)}"
 
 
 class EntryHandler(logging.Handler):
     """Writes each record as one entry, in one system call; for any number of threads and processes."""
 
-    def __init__(
-        self, write: Write, descriptor: int = 2, process: Callable[[], str] = lambda: COMMAND
-    ) -> None:
+    def __init__(self, config: LogConfig = TEXT, process: Callable[[], str] = lambda: COMMAND) -> None:
         super().__init__()
-        self._write = write
-        self._process = process
-        self.descriptor = descriptor
+        self._config, self._process = config, process
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self._write(self.entry(record))
+            line = self._config.line(self._entry(record))
         except Exception:  # noqa: BLE001 - a wrong call of `logging` must not break its caller
-            line = self._write(
-                self._own(f"a log record of {record.pathname}:{record.lineno} can't be formatted", "error")
-            )
-        self.write_line(line)
+            self.say(f"a log record of {record.pathname}:{record.lineno} can't be formatted", "error")
+        else:
+            self.write_line(line)
 
     def say(self, message: str, level: str, exception: str = "") -> None:
         """Write an entry of this process, regardless of its level."""
@@ -118,75 +151,49 @@ class EntryHandler(logging.Handler):
 
     def write(self, entry: LogEntry) -> None:
         """Write an entry; nothing happens if nobody reads any more."""
-        self.write_line(self._write(entry))
+        self.write_line(self._config.line(entry))
 
     @property
     def writes_json(self) -> bool:
         """True if each line is a JSON object."""
-        return self._write is as_json
+        return self._config.form == JSON
 
     def write_line(self, line: str) -> None:
-        """Write a line that is an entry already."""
-        write_whole(self.descriptor, f"{line}\n".encode(errors="backslashreplace"))
+        """Write all of a line that is an entry already, waiting for a slow reader."""
+        data = f"{line}\n".encode(errors="backslashreplace")
+        while data:
+            try:
+                data = data[os.write(self._config.descriptor, data) :]
+            except BlockingIOError:
+                select.select([], [self._config.descriptor], [])
+            except OSError:
+                return
 
-    def entry(self, record: logging.LogRecord) -> LogEntry:
+    def _entry(self, record: logging.LogRecord) -> LogEntry:
         """Turn a record into an entry, with the record's extra attributes as fields."""
         extra = {
             name: value
             for name, value in vars(record).items()
             if name not in _STANDARD and not name.startswith("_")  # Ray marks every record for itself
         }
+        texts = [record.stack_info] if record.stack_info else []
+        if record.exc_info and record.exc_info[0] is not None:
+            texts.insert(0, _EXCEPTIONS.formatException(record.exc_info))
         own_model = extra.pop("model_name", None)
-        entry = self._own(record.getMessage(), record.levelname.lower(), _exception_text(record))
-        model = str(own_model or entry.model)
-        return replace(entry, time=record.created, model=model, fields=extra)
+        entry = self._own(record.getMessage(), record.levelname.lower(), "\n".join(texts))
+        return replace(entry, time=record.created, model=str(own_model or entry.model), fields=extra)
 
-    def _own(self, message: str, level: str, exception: str = "") -> LogEntry:
+    def _own(self, message: str, level: str, exception: str) -> LogEntry:
         request = current_request()
         request_id, model = (request.request_id, request.model) if request else ("", "")
-        return LogEntry(
-            message,
-            level,
-            self._process(),
-            os.getpid(),
-            request_id=request_id,
-            model=model,
-            exception=exception,
-        )
+        process, pid = self._process(), os.getpid()
+        return LogEntry(message, level, process, pid, request_id=request_id, model=model, exception=exception)
 
 
 def entry_handler() -> EntryHandler:
     """Handler of this process's log; one that writes text if it does not log by entries."""
     handlers = (handler for handler in logging.getLogger().handlers if isinstance(handler, EntryHandler))
-    return next(handlers, EntryHandler(as_text))
-
-
-def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``, waiting for a slow reader."""
-    while data:
-        try:
-            data = data[os.write(descriptor, data) :]
-        except BlockingIOError:
-            select.select([], [descriptor], [])
-        except OSError:
-            return
-
-
-def _exception_text(record: logging.LogRecord) -> str:
-    texts = []
-    if record.exc_info and record.exc_info[0] is not None:
-        texts.append(_EXCEPTIONS.formatException(record.exc_info))
-    if record.stack_info:
-        texts.append(record.stack_info)
-    return "\n".join(texts)
-
-
-def _what(entry: LogEntry) -> str:
-    pid = "" if entry.pid is None or entry.process == COMMAND else f"[{entry.pid}]"
-    request = f"[{entry.request_id}] " if entry.request_id else ""
-    fields = "".join(f" {name}={value}" for name, value in entry.fields.items() if _says_something(value))
-    exception = f"\n{_bounded(entry.exception)}" if entry.exception else ""
-    return f"{entry.process}{pid}: {request}{_bounded(entry.message)}{fields}{exception}"
+    return next(handlers, None) or EntryHandler()
 
 
 def _rfc3339(seconds: float) -> str:

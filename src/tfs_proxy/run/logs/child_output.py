@@ -1,52 +1,44 @@
-"""The output of a child: a pipe that the supervisor reads, line by line and event by event.
+"""The output of a child: a pipe that the supervisor reads, line by line, for the log.
 
-It is read as it comes, and only the incomplete line and event are kept: a child that prints faster than that
+It is read as it comes, and only an incomplete line or traceback is kept: a child that prints faster than that
 waits, or loses lines if it prefers to.
 """
 
 import asyncio
+import codecs
 import fcntl
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
-from tfs_proxy.observe.logs.foreign import EventLines
+from tfs_proxy.observe.logs.entry import entry_handler
+from tfs_proxy.observe.logs.foreign import read_event
+from tfs_proxy.observe.logs.printed import Printed
 
 READ_BYTES = 16 * 1024
 """Read at a time, so that one child that prints without end does not keep the supervisor from others."""
 
-MOST_LINE_BYTES = 64 * 1024
+MOST_LINE_CHARACTERS = 64 * 1024
 """A longer line is split."""
 
 PIPE_BYTES = 1024 * 1024
-PAUSE_SECONDS = 0.05
-"""An event is complete after so long without a further line."""
-
 MOST_RESTS = 256
 
 
 class ChildOutput:
-    """One pipe for all lives of a child: ``hear`` gets each line at once, ``show`` the lines of each event.
+    """One pipe for all lives of a child: ``take`` gets each line, or the lines of a traceback.
 
-    With ``drops`` the child never waits. If each of its ``lines_are_events``, none waits for further lines.
-    `open` and the rest are called in the event loop.
+    With ``drops`` the child never waits. All methods are called in the event loop.
     """
 
-    def __init__(
-        self,
-        hear: Callable[[str], None],
-        show: Callable[[Sequence[str]], None],
-        *,
-        drops: bool = False,
-        lines_are_events: bool = False,
-    ) -> None:
-        self._hear, self._show, self._drops = hear, show, drops
-        self._events = EventLines(indented_goes_on=not lines_are_events)
-        self._partial = b""
+    def __init__(self, take: Callable[[list[str]], None], *, drops: bool = False) -> None:
+        self._take_event, self._drops = take, drops
+        self._printed = Printed(MOST_LINE_CHARACTERS)
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._ends: tuple[int, int] | None = None
-        self._pause: asyncio.TimerHandle | None = None
 
-    def open(self) -> int:
+    def write_end(self) -> int:
         """Returns the end that a child writes to."""
         if self._ends is None:
             read_end, write_end = self._ends = os.pipe()
@@ -57,19 +49,12 @@ class ChildOutput:
             asyncio.get_running_loop().add_reader(read_end, self._read)
         return self._ends[1]
 
-    def read_on(self) -> None:
-        """Reads what is there now, up to a limit."""
+    def read_rest(self) -> None:
+        """Reads what is there, after the child's end; processes that it has left behind may write on."""
         for _ in range(MOST_RESTS):
             if not self._read():
                 break
-
-    def read_rest(self) -> None:
-        """Reads what is there, after the child's end; processes that it has left behind may write on."""
-        self.read_on()
-        if self._partial:
-            self._take(self._partial)
-            self._partial = b""
-        self._finish()
+        self._take(self._printed.rest())
 
     def close(self) -> None:
         if self._ends is None:
@@ -89,26 +74,16 @@ class ChildOutput:
             data = os.read(self._ends[0], READ_BYTES)
         except BlockingIOError:
             return False
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
-            self._take(line)
-        if len(self._partial) > MOST_LINE_BYTES:
-            self._take(self._partial)
-            self._partial = b""
-        self._finish_soon()
+        self._take(self._printed.add(self._decode(data)))
         return bool(data)
 
-    def _take(self, raw: bytes) -> None:
-        line = raw.decode(errors="replace").rstrip()
-        self._hear(line)
-        for event in self._events.add(line):
-            self._show(event)
+    def _take(self, events: list[list[str]]) -> None:
+        for event in events:
+            self._take_event(event)
 
-    def _finish_soon(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-        self._pause = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._finish)
 
-    def _finish(self) -> None:
-        for event in self._events.rest():
-            self._show(event)
+def log_event(process: str, pid: int | None, lines: list[str]) -> None:
+    """Logs what a child has printed, whatever the log's level, but for what only its authors read."""
+    entry = read_event(lines, process, pid)
+    if entry.message and (entry.level != "debug" or logging.getLogger().isEnabledFor(logging.DEBUG)):
+        entry_handler().write(entry)

@@ -2,12 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tfs_proxy.observe.logs.access import RequestLine
-from tfs_proxy.observe.logs.config import STDERR, LogConfig, wants_colour
-from tfs_proxy.observe.logs.entry import COMMAND
+from tfs_proxy.observe.logs.entry import COMMAND, STDERR, LogConfig, wants_colour
 from tfs_proxy.observe.metric import MeasuredMetric, added_up
 from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, RequestCounts
 from tfs_proxy.observe.shared_files import LineReader
@@ -75,22 +74,18 @@ READ_PAUSE_SECONDS = 0.05
 
 
 class RunRecords:
-    """The log of a run and its requests.
-
-    ``log`` is the logging of all processes. ``catch_up`` reads nginx's error log up to now.
-    """
+    """The log of a run and its requests; ``log`` is the logging of all processes."""
 
     def __init__(
         self,
         settings: Settings,
         environ: Mapping[str, str],
         workspace: Workspace,
-        catch_up: Callable[[], None],
     ) -> None:
         descriptor = os.dup(STDERR)
         self.log = LogConfig(settings.log_format, wants_colour(descriptor, environ), descriptor)
         self.requests = RequestCounter(workspace.requests, workspace.stages)
-        self.request_lines = RequestLines(workspace.access, settings.access_log, catch_up=catch_up)
+        self.request_lines = RequestLines(workspace.access, settings.access_log)
 
     def note_early(self, request: FinishedRequest, request_id: str) -> None:
         """Counts and logs a request that is answered before workers can."""

@@ -148,7 +148,6 @@ def nginx_process(
         survivors_signal=signal.SIGQUIT,
         orphaned_signal=signal.SIGTERM,  # its workers end at once, too
         drops_output=True,
-        logs_by_lines=True,  # a line that waits would miss that of its request
     )
 
 

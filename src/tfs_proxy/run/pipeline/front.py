@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listeners
-from tfs_proxy.run.logs.request_lines import ChildLog
 from tfs_proxy.run.nginx import config
 from tfs_proxy.run.nginx.proxy import nginx_process
 from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
@@ -71,7 +70,7 @@ class PipelineFront:
         home.mkdir()
         (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listeners))
         spec = nginx_process(self._program, home, self._listeners, self._environ)
-        self.nginx = ChildProcess(spec, show=ChildLog().show)
+        self.nginx = ChildProcess(spec)
 
     def close(self) -> None:
         """Stops accepting here: only nginx uses the listeners."""

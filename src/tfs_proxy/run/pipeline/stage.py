@@ -118,7 +118,7 @@ def line_text(line: str) -> str:
         return line
 
 
-def show_of_stage(number: int, child: ChildProcess, lines: Sequence[str]) -> None:
+def show_of_stage(number: int, child: ChildProcess, lines: list[str]) -> None:
     """Logs a stage's output: JSON gets another field, text a prefix."""
     handler = entry_handler()
     for line in lines:
@@ -127,5 +127,4 @@ def show_of_stage(number: int, child: ChildProcess, lines: Sequence[str]) -> Non
         elif not handler.writes_json:
             handler.write_line(f"[stage {number}] {line}")
     if handler.writes_json and not lines[0].startswith('{"'):
-        entry = read_event(lines).entry(child.name, child.pid)
-        handler.write(replace(entry, fields={**entry.fields, "stage": number}))
+        handler.write(replace(read_event(lines, child.name, child.pid), fields={"stage": number}))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfs_proxy.observe.logs.config import LogConfig
+from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.settings.worker_environment import WORKSPACE_VARIABLE

@@ -24,18 +24,6 @@ EMBEDDED_SCRIPT = b"#!/bin/sh\n# tfs-proxy's embedded server"
 """The beginning of the program that has the official binary's name in images without that one."""
 AUTO = "auto"
 
-START_UP = re.compile(
-    r"I\d{4} \d\d:\d\d:"  # absl's form of a line that informs
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: I "  # TensorFlow's
-    r"|WARNING: All log messages before absl::InitializeLog\(\) is called"
-    r"|To enable the following instructions: "
-    r"|.*Unable to register cu\w+ (factory|plugin)"  # logged by every TensorFlow that is built for GPUs
-    r"|.*computation placer already registered"
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO|DEBUG) "  # the embedded server's
-    r"|\[warn\] getaddrinfo: address family for nodename not supported"
-)
-"""Lines of its log that only tell how TensorFlow starts: they are shown at ``debug``."""
-
 
 def program(choice: str) -> tuple[str, ...]:
     """The words that start the model server named by ``--model-server``.
@@ -200,11 +188,6 @@ def _quoted(text: str) -> str:
         return b"\\%03o" % match[0][0]
 
     return '"' + re.sub(rb"[^ !#-\[\]-~]", escape, text.encode()).decode() + '"'
-
-
-def is_start_up(line: str) -> bool:
-    """True if a line of the log matters only if TensorFlow itself is broken."""
-    return START_UP.match(line) is not None
 
 
 MONITORING_FLAG = "monitoring_config_file"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tfs_proxy.observe.logs.config import LogConfig
+from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.settings.settings import Settings

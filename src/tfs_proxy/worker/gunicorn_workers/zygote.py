@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tfs_proxy.observe.logs.config import LOG_VARIABLE
+from tfs_proxy.observe.logs.entry import LOG_VARIABLE
 from tfs_proxy.serving.parent_death import signal_at_death_of
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.settings import change_environment, inherited_environment

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +12,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tfs_proxy.observe.logs.access import RequestLog
-from tfs_proxy.observe.logs.config import STDERR, LogConfig, set_level
-from tfs_proxy.observe.logs.entry import EntryHandler, writer
-from tfs_proxy.observe.logs.streams import LoggedStream
+from tfs_proxy.observe.logs.entry import EntryHandler, LogConfig, set_level
+from tfs_proxy.observe.logs.printed import print_to
 from tfs_proxy.serving.parent_death import end_group_at
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import WorkerModels
@@ -45,7 +43,6 @@ LEAST_SECONDS: Final = 0.05
 """Pause between two reports while streams begin and end."""
 
 BOOT_FAILED: Final = 3
-STDOUT: Final = 1
 
 log = logging.getLogger(__name__)
 
@@ -184,9 +181,7 @@ def _place_of_script(folder: str) -> str:
 
 def _begin_log(level: str) -> None:
     """Log, and print, as workers do."""
-    config = LogConfig.inherited(inherited_environment())
-    handler = EntryHandler(writer(config.form, coloured=config.coloured), config.descriptor, lambda: PROCESS)
+    handler = EntryHandler(LogConfig.inherited(inherited_environment()), lambda: PROCESS)
     logging.getLogger().handlers = [handler]
     set_level(level)
-    sys.stdout = LoggedStream(handler.say, "info", STDOUT)
-    sys.stderr = LoggedStream(handler.say, "warning", STDERR)
+    print_to(handler)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfs_proxy.observe.logs.entry import MOST_CHARACTERS, LogEntry, as_coloured_text, as_json, as_text
+from tfs_proxy.observe.logs.entry import MOST_CHARACTERS, LogEntry, as_json, as_text
 
 TIME = 1_782_000_000.0426
 
@@ -80,7 +80,7 @@ def test_a_terminal_gets_colours_and_the_same_words() -> None:
     """Nothing but escapes is added."""
     entry = LogEntry("a", "error", time=TIME)
 
-    shown = as_coloured_text(entry)
+    shown = as_text(entry, coloured=True)
 
     assert "\x1b[31mERROR" in shown
     assert shown.replace("\x1b[31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") == as_text(entry)

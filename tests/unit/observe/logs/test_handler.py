@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.observe.logs.config import QUIET, LogConfig, set_level, wants_colour
-from tfs_proxy.observe.logs.entry import EntryHandler, as_json
+from tfs_proxy.observe.logs.entry import QUIET, EntryHandler, LogConfig, set_level, wants_colour
 from tfs_proxy.observe.request_record import RequestRecord, handling
 
 
@@ -21,7 +20,7 @@ class Logged:
         self.logger = logging.getLogger("of_this_test")
         self.logger.setLevel(logging.INFO)
         self.logger.propagate = False
-        self.handler = EntryHandler(as_json, self.writing, lambda: "worker")
+        self.handler = EntryHandler(LogConfig("json", descriptor=self.writing), lambda: "worker")
         self.logger.addHandler(self.handler)
 
     def entries(self) -> list[dict[str, Any]]:
@@ -80,7 +79,7 @@ def test_a_wrong_call_of_logging_breaks_nothing(logged: Logged) -> None:
 
 
 def test_nobody_reads_any_more(logged: Logged) -> None:
-    handler = EntryHandler(as_json, logged.writing)
+    handler = EntryHandler(LogConfig("json", descriptor=logged.writing))
     os.dup2(os.open(os.devnull, os.O_RDONLY), logged.writing)
 
     handler.say("lost", "info")

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from support.waiting import wait_until
-from tfs_proxy.observe.logs.streams import MOST_CHARACTERS, LoggedStream
+from tfs_proxy.observe.logs.printed import MOST_CHARACTERS, MOST_LINES, LoggedStream
 from tfs_proxy.observe.request_record import RequestRecord, current_request, handling
 
 
@@ -79,11 +79,15 @@ def test_a_printed_traceback_is_one_entry(stream: LoggedStream, said: Said) -> N
     assert said.exceptions[0].startswith("Traceback")
 
 
-def test_a_line_without_end_does_not_fill_memory(stream: LoggedStream, said: Said) -> None:
+def test_a_line_or_a_traceback_without_end_does_not_fill_memory(stream: LoggedStream, said: Said) -> None:
+    """What is there so far is an entry."""
     for _ in range(100):
         print("x" * 1000, end="", file=stream)
+    print("\nTraceback (most recent call last):" + "\n  x" * 2 * MOST_LINES, file=stream)
 
-    assert sum(len(message) for _, _, message in said.entries) > 100_000 - 2 * MOST_CHARACTERS
+    assert sum(len(message) for _, _, message in said.entries) > 100_000
+    assert max(exception.count("\n") for exception in said.exceptions) < MOST_LINES
+    assert len(said.entries) > 100_000 / MOST_CHARACTERS + MOST_LINES
 
 
 def test_it_is_what_scripts_expect_of_a_text_stream(stream: LoggedStream) -> None:
