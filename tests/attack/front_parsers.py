@@ -101,8 +101,8 @@ def worker_state(data: bytes) -> None:
     heartbeats = Heartbeats()
     with suppress(ValueError, RecursionError):
         heartbeats.hear(decode(data, type=WorkerState))
-    heartbeats.lost()
-    heartbeats.hanging()
+    heartbeats.reason()
+    heartbeats.overdue()
 
 
 def ledger(folder: Path, data: bytes) -> None:

@@ -74,7 +74,6 @@ UNDOCUMENTED_PARTS_OF_GUNICORN = {"Arbiter", "RequestParser", "Response", "creat
 DOCUMENTED_PARTS_OF_GUNICORN = {
     "SERVER_SOFTWARE",
     "WSGIApplication",
-    "HaltServer",
     "Logger",
     "Worker",
     "GeventWorker",

@@ -25,7 +25,7 @@ from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.scraping import OutsideMetrics
-from tfs_proxy.values.deployment import Deployment, KnownWorkers, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import Deployment, WorkerOrder, WorkerPhase, WorkerState
 from tfs_proxy.wire import routes as paths
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
@@ -88,7 +88,6 @@ class ControlApi:
             paths.DEPLOYMENT: self._deployment,
             paths.SETTLED: self._settled,
             paths.HEARTBEAT: self._hear_worker,
-            paths.WORKERS: self._show_workers,
             **({} if of_run else {**(routes or {}), paths.PING: self._ping, paths.METRICS: self._metrics}),
         }
         self._routes = table
@@ -185,15 +184,11 @@ class ControlApi:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_SECONDS):
                     await self._released.wait()
-        return HttpResponse(HTTPStatus.OK, encode(self._may_serve(group)))
-
-    async def _show_workers(self, _: HttpRequest, group: str) -> HttpResponse:
-        """The workers for gunicorn's master in this process group; none until they may serve."""
-        known = self._readiness.heartbeats.known() if self._may_serve(group) else KnownWorkers()
-        return HttpResponse(HTTPStatus.OK, encode(known))
-
-    def _may_serve(self, group: str) -> bool:
-        return self._released.is_set() and self._current().serves(group)
+        order = WorkerOrder.WAIT
+        if self._released.is_set() and self._current().serves(group):
+            leaves = self._readiness.heartbeats.may_leave(state.pid)
+            order = WorkerOrder.LEAVE if leaves else WorkerOrder.SERVE
+        return HttpResponse(HTTPStatus.OK, encode(order))
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         await self._outside.refresh()

@@ -1,22 +1,26 @@
-"""The state of each worker, as workers POST it to the control API, for `Readiness` and gunicorn's master.
+"""The state of each worker, as workers POST it to the control API: the one watch over them.
 
-A worker that is silent for a while is missing. gunicorn's master replaces a worker with calls of the
-script that hang within a few seconds, and the container stays in service. It is unhealthy if every worker
-is full of hanging calls, if no new worker comes up, or if new ones hang as well and answer nothing.
+`Readiness` asks it for ``/ping``, `StackChildren` for workers that are silent. A worker with calls of the
+script that hang is told to leave once others serve in its place. The container is unhealthy if fewer workers
+serve than did, if every worker is full of hanging calls, if no new one comes up, or if new ones hang as well.
 """
 
 import asyncio
+import signal
 import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from tfs_proxy.values.deployment import BootFailure, KnownWorkers, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
 
 SILENCE_SECONDS = 10.0
 """A worker that has been silent for so long is missing."""
 
 LOOK_SECONDS = 0.01
+OVERDUE_PAUSE_SECONDS, STOPPED_SECONDS = 1.0, 5.0
+"""Time between two looks for silent workers; after so much more this process was stopped itself."""
+
 STARTS_IN_VAIN = 3
 """Number of times that each worker may start to load without any worker serving."""
 
@@ -33,63 +37,98 @@ class WorkerCounts(Struct):
 
 
 class _Heard(Struct):
-    """A worker's last state with its time, and the time since which calls of the script hang in it."""
+    """A worker's last state with its time, the time since which calls hang in it, and what it was told."""
 
     state: WorkerState
     at: float
     hangs_since: float | None = None
+    leaves: bool = False
+    aborted: bool = False
 
 
 class Heartbeats:
-    """The last state of each worker, which counts for ``silence_seconds``.
+    """The last state of each worker.
 
-    ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one.
-    ``booted`` is set once a worker serves. ``loading`` has all that have begun to load the application since
-    `forget_loading`, ``counts`` has them all, those of former stacks included; ``failure`` is why the latest
-    one can't load it.
+    ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one,
+    ``timeout_seconds`` the silence after which one is ended. ``booted`` is set once a worker serves.
+    ``loading`` has all that have begun to load the application since `forget_loading`, ``counts`` has them
+    all, those of former stacks included; ``failure`` is why the latest one can't load it.
     """
 
     def __init__(
         self,
-        silence_seconds: float = SILENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
         wanted: int = 1,
         replaced_seconds: float = 300.0,
+        timeout_seconds: float = 70.0,
         counts: WorkerCounts | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wanted = wanted
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
         self.loading: set[int] = set()
         self.counts = WorkerCounts() if counts is None else counts
-        self._silence_seconds, self._replaced_seconds = silence_seconds, replaced_seconds
+        self._replaced_seconds = replaced_seconds
+        self._timeout_seconds = max(timeout_seconds, SILENCE_SECONDS)
         self._clock = clock
+        self._looked = clock()
         self._heard: dict[int, _Heard] = {}
+        self._most_alive = 0
         self._starts_in_vain = 0
         self._hang_in_a_row = 0
 
     def hear(self, state: WorkerState) -> None:
-        now, known = self._clock(), self._heard.get(state.pid)
-        since = None if known is None else known.hangs_since
-        before = WorkerState(state.pid, state.phase) if known is None else known.state
+        now = self._clock()
+        heard = self._heard.get(state.pid)
+        if heard is None or state.phase is WorkerPhase.BEGINS:  # another may have had its pid
+            heard = self._heard[state.pid] = _Heard(WorkerState(state.pid, state.phase), now)
+        before, heard.state, heard.at = heard.state, state, now
         self.counts.captured += max(state.captured - before.captured, 0)
         self.counts.uncaptured += max(state.uncaptured - before.uncaptured, 0)
         if state.answered:
             self._hang_in_a_row = 0
-        if state.hangs and since is None:
-            since = now
+        if state.hangs and heard.hangs_since is None:
+            heard.hangs_since = now
             self._hang_in_a_row += 1
-        self._heard[state.pid] = _Heard(state, now, since)
         if state.phase is WorkerPhase.BEGINS:
             self.loading.add(state.pid)
             self.counts.starts += 1
             self._starts_in_vain += 1
-            self._heard = self._heard_within(self._replaced_seconds)
         elif state.phase is WorkerPhase.SERVES:
             self._starts_in_vain = 0
+            self._most_alive = max(self._most_alive, min(len(self.alive), self.wanted))
             self.booted.set()
-        elif state.failure is not None and (known is None or known.state.failure is None):
+        elif state.failure is not None and before.failure is None:
             self.failure = state.failure  # said once: it may have been dealt with since
+
+    def may_leave(self, pid: int) -> bool:
+        """True, from then on, if calls hang in a worker and enough others serve."""
+        heard = self._heard.get(pid)
+        if heard is None or not heard.state.hangs:
+            return False
+        if not heard.leaves:
+            heard.leaves = sum(not self._heard[each].leaves for each in self.alive) > self.wanted
+        return heard.leaves
+
+    def overdue(self) -> Mapping[int, signal.Signals]:
+        """Signals by pid for silent workers, SIGABRT before SIGKILL; none if asked again within a second."""
+        now = self._clock()
+        pause = now - self._looked
+        if pause < OVERDUE_PAUSE_SECONDS:
+            return {}
+        self._looked = now
+        signals = {}
+        for pid, heard in self._heard.items():
+            if pause > OVERDUE_PAUSE_SECONDS + STOPPED_SECONDS:
+                heard.at += pause
+            elif now - heard.at > self._timeout_seconds:
+                signals[pid] = signal.SIGKILL if heard.aborted else signal.SIGABRT
+                heard.aborted = True
+        return signals
+
+    def drop(self, pid: int) -> None:
+        """Forgets a worker that has ended."""
+        del self._heard[pid]
 
     def expect(self, workers: int) -> None:
         """Sets how many workers there should be."""
@@ -104,6 +143,7 @@ class Heartbeats:
     def forget(self) -> None:
         """Drops all states: their workers are gone."""
         self._heard.clear()
+        self._most_alive = 0
         self.booted.clear()
 
     def forget_loading(self) -> None:
@@ -116,34 +156,28 @@ class Heartbeats:
         """The states of workers that serve and are not missing, by pid."""
         return self._in_phase(WorkerPhase.SERVES)
 
-    def known(self) -> KnownWorkers:
-        """The workers, for gunicorn's master."""
-        alive = self.alive
-        hanging = frozenset(pid for pid, state in alive.items() if state.hangs)
-        failed = self._in_phase(WorkerPhase.FAILED)
-        return KnownWorkers(frozenset(alive) - hanging, hanging, frozenset(failed))
-
     def loading_lines(self) -> list[str]:
         """Lines of the script at which loading workers are."""
         states = (heard.state for heard in self._heard.values())
         return [state.line for state in states if state.phase is WorkerPhase.LOADS and state.line]
 
-    def lost(self) -> str | None:
-        """The reason why no worker answers, as a phrase; None if one does, or is about to.
+    def reason(self) -> str | None:
+        """The reason why a worker does not serve, as a phrase; None if all do, or are about to.
 
         A killed worker counts as long as it is not missing: another one takes its place.
         """
+        alive = self.alive
         if self._starts_in_vain > STARTS_IN_VAIN * max(self.wanted, 1):
             return "workers end before they serve: the log says why"
-        return None if self.alive else "no worker sends heartbeats"
+        if not alive:
+            return "no worker sends heartbeats"
+        if len(alive) < self._most_alive:
+            return f"{len(alive)} of {self.wanted} workers send heartbeats"
+        problem = next((state.problem for state in alive.values() if state.problem), None)
+        return problem or self._hanging(alive)
 
-    def problem(self) -> str | None:
-        """The file that a worker can't write, with the reason; None if all can."""
-        return next((state.problem for state in self.alive.values() if state.problem), None)
-
-    def hanging(self) -> str | None:
+    def _hanging(self, alive: Mapping[int, WorkerState]) -> str | None:
         """The reason why live workers can't answer for the script; None if they can."""
-        alive = self.alive
         hanging = [self._heard[pid] for pid, state in alive.items() if state.hangs]
         helps = self._hang_in_a_row < self.wanted + MORE_THAN_WORKERS
         if not hanging:
@@ -161,9 +195,9 @@ class Heartbeats:
         return None
 
     def _in_phase(self, phase: WorkerPhase) -> dict[int, WorkerState]:
-        heard = self._heard_within(self._silence_seconds)
-        return {pid: each.state for pid, each in heard.items() if each.state.phase is phase}
-
-    def _heard_within(self, seconds: float) -> dict[int, _Heard]:
-        earliest = self._clock() - seconds
-        return {pid: heard for pid, heard in self._heard.items() if heard.at >= earliest}
+        earliest = self._clock() - SILENCE_SECONDS
+        return {
+            pid: heard.state
+            for pid, heard in self._heard.items()
+            if heard.at >= earliest and heard.state.phase is phase
+        }

@@ -151,7 +151,11 @@ def deployment_of(
         transforms=transform_limits(settings),
         default_accept=settings.default_accept,
         script_model=None if many_models or by_flags else served.script_model,
-        script_timeout_seconds=settings.script_timeout_seconds,
+        script_timeout_seconds=(
+            min(settings.script_timeout_seconds, settings.gunicorn_timeout_seconds)
+            if settings.gunicorn_worker_class == "sync"
+            else settings.script_timeout_seconds
+        ),
         wait_time_seconds=settings.wait_time_seconds,
         capture=capture_options(settings, of_many=bool(many_models or settings.loaded_as)),
         access_log=str(settings.access_log),

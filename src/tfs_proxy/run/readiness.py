@@ -293,5 +293,4 @@ class Readiness:
 
     def unready_workers_and_models(self) -> str | None:
         """The reason why no worker answers, or no model; None if they do."""
-        heartbeats = self.heartbeats
-        return heartbeats.lost() or heartbeats.problem() or heartbeats.hanging() or self.missing()
+        return self.heartbeats.reason() or self.missing()

@@ -5,7 +5,6 @@ It opens the archive, starts model servers and workers, waits until they are rea
 
 import asyncio
 import logging
-import os
 import signal
 import time
 from collections.abc import Awaitable, Mapping, Sequence
@@ -263,8 +262,6 @@ class Stack:
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
         if unusable:
             log.warning("%s", unusable)
-        if gunicorn.MEMORY_FOLDER.is_dir() and not os.access(gunicorn.MEMORY_FOLDER, os.W_OK):
-            log.warning("%s can't be written: workers that live may seem to hang", gunicorn.MEMORY_FOLDER)
         for listener in web:
             listener.set_inheritable(True)
         spec = gunicorn.process(
@@ -289,4 +286,4 @@ class Stack:
 def heartbeats_of(settings: Settings, counts: WorkerCounts | None = None) -> Heartbeats:
     """No worker yet; a hanging call is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    return Heartbeats(wanted=settings.gunicorn_workers, replaced_seconds=replaced_seconds, counts=counts)
+    return Heartbeats(settings.gunicorn_workers, replaced_seconds, settings.gunicorn_timeout_seconds, counts)

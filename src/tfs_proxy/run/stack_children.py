@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import os
 import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from tfs_proxy.model.report.prepare import without_workspace
 from tfs_proxy.run.children import Children, Deaths, Tick
@@ -156,6 +158,7 @@ class StackChildren(Children):
     def _look(self) -> bool:
         self._refuse_failed_script()
         self._log_failed_worker()
+        self._end_silent_workers()
         soon = super()._look()
         for other in self.other_workers:
             other.reap_orphans()
@@ -185,6 +188,17 @@ class StackChildren(Children):
             return False
         failed = {id(self.workers): gunicorn.BOOT_FAILED, id(self.streams): streams.BOOT_FAILED}
         return not (starting and child.exit_status in failed.get(id(child), ()))
+
+    def _end_silent_workers(self) -> None:
+        heartbeats = self._readiness.heartbeats
+        gunicorns = {child.pid for child in (self.workers, *self.other_workers) if child is not None}
+        for pid, number in heartbeats.overdue().items():
+            with suppress(ProcessLookupError):
+                if os.getpgid(pid) in gunicorns:
+                    log.error("worker %d has been silent for too long, and gets %s", pid, number.name)
+                    os.kill(pid, number)
+                    continue
+            heartbeats.drop(pid)
 
     def _log_failed_worker(self) -> None:
         """Logs once why one of several workers can't load the application."""

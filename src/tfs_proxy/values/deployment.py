@@ -220,12 +220,9 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     uncaptured: int = 0
 
 
-class KnownWorkers(Struct, frozen=True):
-    """The supervisor's answer to gunicorn's master: the pids of its workers.
+class WorkerOrder(StrEnum):
+    """The supervisor's answer to a worker's state: accept nothing yet, serve, or end after what has begun."""
 
-    The workers that hang are not among those that serve.
-    """
-
-    serving: frozenset[int] = frozenset()
-    hanging: frozenset[int] = frozenset()
-    failed: frozenset[int] = frozenset()
+    WAIT = "wait"
+    SERVE = "serve"
+    LEAVE = "leave"

@@ -21,7 +21,7 @@ class Run:
     """A run that serves ``models``, and its control API."""
 
     def __init__(self, models: Mapping[str, tuple[int, ...]], script_model: str | None = None) -> None:
-        self.readiness = Readiness(Heartbeats(10.0))
+        self.readiness = Readiness(Heartbeats())
         instances = (INSTANCE,) if models else ()
         self.readiness.expect(instances, models)
         protocol = OpenInferenceApi(lambda: self.readiness, lambda: ready_versions(self), Path("no router"))

@@ -129,11 +129,6 @@ async def _open_folder(location: str) -> ModelFolder:
 class SharedReadiness(Readiness):
     """The readiness of a run with changing models: that of their common parts, whatever models there are."""
 
-    def reason(self) -> str | None:
-        """The reason why requests can't be served now; None if they can."""
-        heartbeats = self.heartbeats
-        return self.unready_processes() or heartbeats.lost() or heartbeats.problem() or self.missing()
-
     def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
         """A failed model concerns only its own requests."""
         return not state.failed and super()._is_awaited(servable, state)

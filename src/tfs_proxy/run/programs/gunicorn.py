@@ -28,7 +28,7 @@ WORKER_CLASSES = {
     "sync": "tfs_proxy.worker.gunicorn_workers.standard.SequentialWorker",
     "gevent": "tfs_proxy.worker.gunicorn_workers.gevent.GeventWorker",
 }
-MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - gunicorn's own heartbeat files, not ours
+MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - gunicorn's file of each worker
 KEEP_ALIVE_SECONDS = 75
 MEMORY_SETTINGS: Mapping[str, str] = {
     "MALLOC_ARENA_MAX": "2",
@@ -57,7 +57,7 @@ def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool 
         f"--workers={settings.gunicorn_workers}",
         f"--threads={settings.gunicorn_threads}",
         f"--worker-class={BEHIND_NGINX if in_place else WORKER_CLASSES[name]}",
-        f"--timeout={settings.gunicorn_timeout_seconds}",
+        "--timeout=0",  # the supervisor hears workers, and ends those that are silent
         f"--graceful-timeout={max(math.ceil(settings.stop_seconds), 1)}",
         f"--keep-alive={KEEP_ALIVE_SECONDS}",
         f"--log-level={settings.gunicorn_loglevel}",

@@ -5,21 +5,19 @@ from collections.abc import Mapping
 from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import quote
 
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
-from tfs_proxy.values.deployment import Deployment, KnownWorkers, StreamReport, WorkerState
+from tfs_proxy.values.deployment import Deployment, StreamReport, WorkerOrder, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import DEPLOYMENT, METRICS, PING, SETTLED, STREAMS, WORKERS
+from tfs_proxy.wire.routes import DEPLOYMENT, HEARTBEAT, METRICS, PING, SETTLED, STREAMS
 
 TIMEOUT_SECONDS = 5.0
-Answer = TypeVar("Answer")
 
 
 def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Deployment:
@@ -59,18 +57,16 @@ def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpRespon
         return connections.request(method, quote(path), body or None, {"Connection": "close"})
 
 
-def report_state(control_socket: Path, state: WorkerState) -> bool:
+def report_state(control_socket: Path, state: WorkerState) -> WorkerOrder:
     """Tell the supervisor a worker's state; one that is ready waits for its release, but not for long.
 
-    True if the worker may accept requests. Raises as `ping`.
+    Raises as `ping`.
     """
-    answer = ask(control_socket, "POST", WORKERS.path.format(group=os.getpgrp()), encode(state))
-    return _read(answer, bool)
-
-
-def known_workers(control_socket: Path) -> KnownWorkers:
-    """Ask which workers of this process group the supervisor knows; raises as `ping`."""
-    return _read(ask(control_socket, "GET", WORKERS.path.format(group=os.getpgrp()), b""), KnownWorkers)
+    answer = ask(control_socket, "POST", HEARTBEAT.path.format(group=os.getpgrp()), encode(state))
+    try:
+        return decode(answer.body, type=WorkerOrder)
+    except DecodeError as error:
+        raise UpstreamUnavailable(f"The supervisor answered {answer.status}.") from error
 
 
 def report_streams(control_socket: Path, report: StreamReport) -> None:
@@ -84,13 +80,6 @@ def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> b
         return _get(control_socket, SETTLED.path, timeout_seconds)[0] == HTTPStatus.OK
     except (UpstreamUnavailable, UpstreamTimeout):
         return True
-
-
-def _read(answer: HttpResponse, kind: type[Answer]) -> Answer:
-    try:
-        return decode(answer.body, type=kind)
-    except DecodeError as error:
-        raise UpstreamUnavailable(f"The supervisor answered {answer.status}.") from error
 
 
 def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:

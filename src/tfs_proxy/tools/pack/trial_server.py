@@ -84,7 +84,7 @@ def _end_of(log: Path) -> str:
 
 
 async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    readiness = Readiness(Heartbeats(0.0))
+    readiness = Readiness(Heartbeats())
     deployment = planned.deployment
     readiness.expect(deployment.instances, deployment.models)
     watching = asyncio.create_task(

@@ -6,6 +6,7 @@ The supervisor names one of the classes in `standard`, `thread_worker` and `geve
 import logging
 import math
 import os
+import signal
 import socket
 import sys
 import time
@@ -51,15 +52,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RELEASE_PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.02
 """Pause between two requests to the control API, until the supervisor leaves the socket to the workers."""
+
+RETRY_SECONDS = 5.0
+"""Time for which a worker that can't load the application keeps its place: others may serve."""
 
 FIRST_CALL_TICK_SECONDS = 0.25
 CLOSE_SECONDS = 5.0
 
 
 class WorkerStopped(SystemExit):
-    """gunicorn ends this worker; a script's own ``sys.exit`` must not."""
+    """The supervisor ends this worker; a script's own ``sys.exit`` must not."""
 
 
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
@@ -105,7 +109,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         workspace = worker_workspace()
         self.printed = WorkerLog(self.log.error_log)
         self._closing = ExitStack()
-        self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports)
+        self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports, self._leave)
         try:
             self.reports.start()
             self.phase = WorkerPhase.LOADS
@@ -160,16 +164,16 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
 
     def give_up(self, error: Exception) -> NoReturn:
-        """Wait without the application until gunicorn ends this worker: others may serve, or load it yet.
+        """Keep this worker's place for a while without the application; then gunicorn starts another one.
 
         The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
         """
         self.loading = None
         self.phase, self.failure = WorkerPhase.FAILED, boot_failure(error)
         self.reports.deliver()
-        while self.alive and os.getppid() == self.ppid:
-            super().notify()
-            time.sleep(RELEASE_PAUSE_SECONDS)
+        until = time.monotonic() + RETRY_SECONDS
+        while self.alive and os.getppid() == self.ppid and time.monotonic() < until:
+            time.sleep(PAUSE_SECONDS)
         sys.exit(0)
 
     def run(self) -> None:
@@ -178,8 +182,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self._wait_for_first_call()
         self.phase = WorkerPhase.SERVES
         while self.alive and not self.reports.deliver():
-            self.notify()
-            time.sleep(RELEASE_PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
         self.watch.start()
         self.serve()
         if self.capture is not None:
@@ -194,7 +197,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def _wait_for_first_call(self) -> None:
         """Wait until the worker is warm; the run is not ready before it reports."""
         while self.alive and self.first_call is not None and self.first_call.is_alive():
-            super().notify()
             self.first_call.join(FIRST_CALL_TICK_SECONDS)
 
     def serve(self) -> None:
@@ -203,13 +205,20 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def _tick_of_reports(self) -> None:
         """Work between requests, in the thread of the reports."""
-        loading = self.loading
-        if loading is not None:
-            super().notify()  # loading may outlast gunicorn's timeout
-            if loading.is_late():
-                end_now(1)
+        if self.loading is not None and self.loading.is_late():
+            end_now(1)
         if self.watch.hangs:
-            self.prepare_for_replacement()
+            os.ftruncate(self.tmp.fileno(), 1)  # has gunicorn's master start another worker
+
+    def _leave(self) -> None:
+        """End once all requests whose calls don't hang are answered."""
+        if self.alive:
+            log.warning("worker %d has calls that hang, and ends: another one serves in its place", self.pid)
+            self.cfg.set("graceful_timeout", max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds)))
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def notify(self) -> None:
+        """Do nothing: the supervisor hears this worker, and not gunicorn's master."""
 
     def state(self) -> WorkerState:
         watch, loading = self.watch, self.loading
@@ -227,11 +236,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             captured=0 if self.capture is None else self.capture.written,
             uncaptured=0 if self.capture is None else self.capture.dropped,
         )
-
-    def prepare_for_replacement(self) -> None:
-        """Allow a long end: once the master ends this worker another one serves."""
-        patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
-        self.cfg.set("graceful_timeout", patient_seconds)
 
     def abandon(self, call: ScriptCall) -> None:
         """Answer for a call that is over its deadline and can't be ended; in the watch's thread."""
@@ -268,20 +272,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.counting.write(request)
             AccessObserver(self.access_log).log_refused(request, _id_of(req))
 
-    def handle_abort(self, sig: int, frame: FrameType | None) -> None:
-        """End because gunicorn's timeout is over."""
-        _stop(super().handle_abort, sig, frame)
-
-    def handle_quit(self, sig: int, frame: FrameType | None) -> None:
-        _stop(super().handle_quit, sig, frame)
-
-
-def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:
-    """Run gunicorn's signal handler; its exit may be raised in the middle of a script's function."""
-    try:
-        handle(sig, frame)
-    except SystemExit as stop:
-        raise WorkerStopped(stop.code) from None
+    def handle_abort(self, _signal: int, _frame: FrameType | None) -> None:
+        """End, even in the middle of a script's function: the supervisor has heard nothing for too long."""
+        self.alive = False
+        raise WorkerStopped(1)
 
 
 def _id_of(req: Any) -> str:

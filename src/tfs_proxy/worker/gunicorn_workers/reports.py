@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tfs_proxy.serving.script.deadline import Lane, own_part, place_of
 from tfs_proxy.serving.upstream.instances import TIMEOUT_SECONDS, report_state
-from tfs_proxy.values.deployment import BootFailure, WorkerState
+from tfs_proxy.values.deployment import BootFailure, WorkerOrder, WorkerState
 from tfs_proxy.values.errors import ScriptLoadError, TfsProxyError, UpstreamError
 from tfs_proxy.wire.shortages import shortage
 
@@ -30,13 +30,20 @@ REPORT_CHARACTERS = 16_000
 
 
 class Reports:
-    """Sender of the result of ``state`` to the control API; ``tick`` is called once a second before that."""
+    """Sender of the result of ``state`` to the control API; ``tick`` is called once a second before that.
+
+    ``leave`` is called if the supervisor wants this worker to end.
+    """
 
     def __init__(
-        self, control_socket: Path, state: Callable[[], WorkerState], tick: Callable[[], None]
+        self,
+        control_socket: Path,
+        state: Callable[[], WorkerState],
+        tick: Callable[[], None],
+        leave: Callable[[], None],
     ) -> None:
         self._control_socket = control_socket
-        self._state, self._tick = state, tick
+        self._state, self._tick, self._leave = state, tick, leave
         self._lock = threading.Lock()
         self._sent: WorkerState | None = None
         self._sent_at = 0.0
@@ -51,9 +58,9 @@ class Reports:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             with self._lock:
-                released = self._send(self._state())
-            if released is not None or time.monotonic() > deadline:
-                return released is True
+                order = self._send(self._state())
+            if order is not None or time.monotonic() > deadline:
+                return order not in {None, WorkerOrder.WAIT}
             time.sleep(PAUSE_SECONDS)
 
     def _run(self) -> None:
@@ -66,21 +73,21 @@ class Reports:
                 if due or state.answered:
                     self._send(state)
 
-    def _send(self, state: WorkerState) -> bool | None:
-        """Send the state; True if this worker may accept, None if no supervisor answers."""
+    def _send(self, state: WorkerState) -> WorkerOrder | None:
+        """Send the state, and follow the order to leave; None if no supervisor answers."""
         self._sent, self._sent_at = state, time.monotonic()
         try:
-            return report_state(self._control_socket, state)
+            order = report_state(self._control_socket, state)
         except UpstreamError as error:
             log.debug("the supervisor does not hear of this worker: %s", error)
             return None
+        if order is WorkerOrder.LEAVE:
+            self._leave()
+        return order
 
 
 class Loading(Struct, frozen=True):
-    """Imports and ``init`` of a script in ``folder``, which ``lane`` runs: until ``limit_seconds`` from now.
-
-    They may outlast gunicorn's timeout, but not this limit.
-    """
+    """Imports and ``init`` of a script in ``folder``, which ``lane`` runs: for ``limit_seconds``."""
 
     lane: Lane
     folder: str

@@ -7,8 +7,6 @@ from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
 from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker, end_now
 
-IDLE_SECONDS = 1.0
-
 
 class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     """Class ``gthread`` without nginx, for development: a client that stalls holds a thread."""
@@ -37,12 +35,6 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     """
 
     most_hanging = 1
-    timeout: float
-
-    def serve(self) -> None:
-        """Serve, waking up often enough to notice that the master has gone."""
-        self.timeout = min(self.timeout or IDLE_SECONDS, IDLE_SECONDS)
-        super().serve()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End after the request in progress; at once if that one hangs."""

@@ -215,8 +215,6 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         self._most = min(self.cfg.worker_connections, most_descriptors() // 2)
         self._is_logged = self.log.access_log_enabled
         self._counted, self._busy_at, self._warn_at = 0, time.monotonic(), 0.0
-        # gunicorn's timeout may be a second: its master must see a sign of life in time.
-        self._idle_tick_seconds = min(IDLE_TICK_SECONDS, (self.cfg.timeout or 2 * IDLE_TICK_SECONDS) / 2)
         super().init_process()
 
     def serve(self) -> None:
@@ -229,7 +227,6 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         for listener in self.sockets:
             listener.setblocking(False)
         while self.alive and self.ppid == os.getppid():
-            self.notify()
             for descriptor, _ in waiting.poll(self._pause_seconds() * 1000):
                 if descriptor in listeners:
                     self._accept_share(listeners[descriptor])
@@ -242,7 +239,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         now = time.monotonic()
         if self.nr != self._counted or self._connections.at_work:
             self._counted, self._busy_at = self.nr, now
-        return TICK_SECONDS if now < self._busy_at + IDLE_AFTER_SECONDS else self._idle_tick_seconds
+        return TICK_SECONDS if now < self._busy_at + IDLE_AFTER_SECONDS else IDLE_TICK_SECONDS
 
     def _accept_share(self, listener: Any) -> None:
         """Accept new connections unless workers that have fewer do it first: nginx keeps them for long."""
@@ -279,7 +276,6 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
             self._connections.count > self.watch.hanging
             and time.monotonic() < began + self.cfg.graceful_timeout
         ):
-            self.notify()
             time.sleep(DRAIN_TICK_SECONDS)
             if time.monotonic() > began + DRAIN_LINGER_SECONDS:
                 self._connections.close_idle()

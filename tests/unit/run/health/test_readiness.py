@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ def serving(pid: int, **more: Any) -> WorkerState:
 
 def health_of(versions: dict[str, list[int]], clock: Clock) -> Readiness:
     """A run that serves ``versions`` on one instance; without models there is none."""
-    readiness = Readiness(Heartbeats(10.0, clock))
+    readiness = Readiness(Heartbeats(clock=clock))
     readiness.expect([INSTANCE] if versions else [], versions)
     return readiness
 
@@ -75,7 +76,7 @@ def test_a_heartbeat_goes_stale() -> None:
 
 def test_captured_calls_of_all_workers_count_once() -> None:
     """Each tells its own total, and another worker may get the pid of one that has ended."""
-    heartbeats = Heartbeats(10.0, Clock())
+    heartbeats = Heartbeats(clock=Clock())
     for pid, captured, dropped in ((17, 2, 0), (18, 1, 1), (17, 5, 1), (17, 5, 1)):
         heartbeats.hear(serving(pid, captured=captured, uncaptured=dropped))
     heartbeats.hear(WorkerState(17, WorkerPhase.BEGINS))
@@ -156,7 +157,7 @@ def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
 
 
 def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
-    readiness = Readiness(Heartbeats(10.0, Clock()))
+    readiness = Readiness(Heartbeats(clock=Clock()))
     other = Instance(1, rest_port=3, grpc_port=4, grpc_socket="")
     readiness.expect([INSTANCE, other], {"a": [1, 2]})
     readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
@@ -175,7 +176,7 @@ def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
 @pytest.mark.parametrize("turns", range(6))
 def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
     async def ended() -> bool:
-        readiness = Readiness(Heartbeats(1))
+        readiness = Readiness(Heartbeats())
         watching = asyncio.create_task(ModelWatch((), (), readiness).forever())
         await asyncio.sleep(0.01)
         readiness.disturbed.set()
@@ -211,7 +212,7 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
 
 def test_a_failure_is_told_once() -> None:
     """A worker goes on saying that it has failed, which may have been dealt with since."""
-    heartbeats = Heartbeats(10.0, Clock())
+    heartbeats = Heartbeats(clock=Clock())
     failed = WorkerState(1, WorkerPhase.FAILED, failure=BootFailure("no"))
 
     heartbeats.hear(failed)
@@ -220,7 +221,6 @@ def test_a_failure_is_told_once() -> None:
     heartbeats.hear(failed)
 
     assert heartbeats.failure is None
-    assert heartbeats.known().failed == {1}
 
 
 def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
@@ -233,9 +233,9 @@ def test_all_workers_without_room() -> None:
     heartbeats.hear(hanging(1, full=True))
     heartbeats.hear(hanging(2, full=True))
 
-    assert "every thread of every worker, at inference.py:3 in handler" in str(heartbeats.hanging())
+    assert "every thread of every worker, at inference.py:3 in handler" in str(heartbeats.reason())
     heartbeats.hear(serving(3))
-    assert heartbeats.hanging() is None
+    assert heartbeats.reason() is None
 
 
 def test_no_new_worker_comes_up() -> None:
@@ -246,9 +246,9 @@ def test_no_new_worker_comes_up() -> None:
     for clock.now in (200.0, 300.0):
         heartbeats.hear(hanging())
 
-    assert heartbeats.hanging() is None
+    assert heartbeats.reason() is None
     clock.now = 300.1
-    said = str(heartbeats.hanging())
+    said = str(heartbeats.reason())
     assert "no new worker comes up" in said
     assert "inference.py:9 in init" in said
 
@@ -257,16 +257,16 @@ def test_new_workers_hang_as_well() -> None:
     heartbeats = Heartbeats()
     for pid in (1, 2):
         heartbeats.hear(hanging(pid))
-        assert heartbeats.hanging() is None
+        assert heartbeats.reason() is None
         heartbeats.forget()
     heartbeats.hear(hanging(3))
 
-    assert "new ones included, at inference.py:3" in str(heartbeats.hanging())
+    assert "new ones included, at inference.py:3" in str(heartbeats.reason())
     heartbeats.forget()
     heartbeats.hear(serving(4))
-    assert "new ones included" in str(heartbeats.hanging())
+    assert "new ones included" in str(heartbeats.reason())
     heartbeats.hear(serving(4, answered=True))
-    assert heartbeats.hanging() is None
+    assert heartbeats.reason() is None
 
 
 def test_each_step_has_its_seconds() -> None:
@@ -284,12 +284,33 @@ def test_each_step_has_its_seconds() -> None:
     assert steps.seconds() == {"starting": 1.0, "loading the models": 3.0}
 
 
-def test_one_worker_that_hangs_is_no_reason() -> None:
+def test_a_worker_that_hangs_leaves_once_another_serves() -> None:
+    """Each of them, as soon as there are enough others; one that hangs is no reason for /ping."""
     heartbeats = Heartbeats(wanted=2)
-    heartbeats.hear(hanging(1))
-    assert heartbeats.hanging() is None
-    heartbeats.hear(serving(2))
+    for state in (hanging(1), hanging(2)):
+        heartbeats.hear(state)
+    assert (heartbeats.may_leave(1), heartbeats.may_leave(2)) == (False, False)
 
-    assert heartbeats.hanging() is None
-    known = heartbeats.known()
-    assert (known.hanging, known.serving) == (frozenset({1}), frozenset({2}))
+    heartbeats.hear(serving(3))
+    assert heartbeats.reason() is None
+    assert (heartbeats.may_leave(3), heartbeats.may_leave(2), heartbeats.may_leave(1)) == (False, True, False)
+    heartbeats.hear(serving(4))
+    assert (heartbeats.may_leave(1), heartbeats.may_leave(2)) == (True, True)
+
+
+def test_a_worker_that_is_silent_is_ended() -> None:
+    """SIGABRT comes first; a pause of the supervisor itself is nobody's silence."""
+    clock = Clock()
+    heartbeats = Heartbeats(wanted=2, timeout_seconds=15, clock=clock)
+    heartbeats.hear(serving(1))
+    heartbeats.hear(serving(2))
+    told = []
+    for clock.now in (2.0, 6.0, 11.0, 14.0, 15.5, 16.0, 17.0):
+        heartbeats.hear(serving(2))
+        told.append(dict(heartbeats.overdue()))
+    assert told == [{}, {}, {}, {}, {1: signal.SIGABRT}, {}, {1: signal.SIGKILL}]
+    assert heartbeats.reason() == "1 of 2 workers send heartbeats"
+    heartbeats.drop(1)
+
+    clock.now = 100.0
+    assert heartbeats.overdue() == {}
