@@ -1,7 +1,10 @@
 """Data plane: a model's answer to a request's records or tensors, with no HTTP inside."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -49,26 +52,25 @@ class EncodedAnswer(Struct, frozen=True):
     content_type: str = media.JSON
 
 
-class CallOutcome(Struct, frozen=True):
-    """Answer of a model server, the number of records that it answers, and the target that was asked.
+class Form(Enum):
+    """Form of an answer's JSON: written here from tensors, or passed on as the model server wrote it."""
 
-    ``serving_body`` is the JSON that was sent if it is not known yet which signature it names, ``documents``
-    the JSON lines that were sent if they are not all records. ``is_passed_on`` says that its JSON stays as
-    the model server wrote it, ``by_column`` that tensors are answered in TF Serving's column form.
+    ROWS = "rows"
+    COLUMNS = "columns"
+    PASSED_ON = "as it is"
+
+
+class CallOutcome(Struct, frozen=True):
+    """Answer of a model server: to which method, by which signature, and for how many records.
+
+    ``form`` is that of its JSON, or the JSON lines that were sent if they are not all records.
     """
 
     answer: ModelAnswer
-    target: Target
+    method: str
+    signature: Callable[[], Signature]
     records: int | None
-    serving_body: bytes | None = None
-    documents: Documents | None = None
-    is_passed_on: bool = False
-    by_column: bool = False
-
-    @property
-    def signature_target(self) -> Target:
-        """Target whose signature the answer's outputs have."""
-        return self.target if self.serving_body is None else targeted(self.target, self.serving_body)
+    form: Form | Documents = Form.ROWS
 
 
 class DataPlane:
@@ -180,12 +182,14 @@ class DataPlane:
         A script's output in TF Serving's JSON goes out unread.
         """
         if isinstance(request, bytes):
-            answer = self._upstream.predict(target, request, instance=instance)
-            return CallOutcome(answer, target, None, request)
+            answer, data = self._upstream.predict(target, request, instance=instance), request
+            return CallOutcome(
+                answer, target.method, lambda: self.signature(targeted(target, data)), None, Form.PASSED_ON
+            )
         try:
             return self._call(target, request, instance)
         except UpstreamRefused as refused:
-            return CallOutcome(ModelAnswer.refused(refused), target, None)
+            return self._outcome(ModelAnswer.refused(refused), target, None)
 
     def _call(
         self,
@@ -208,14 +212,17 @@ class DataPlane:
         answer = self._ask(target, records, instance, as_json=as_json)
         if as_json and _has_no_rows(answer):
             answer = self._ask(target, records, instance)
-        return CallOutcome(answer, target, records.records, is_passed_on=isinstance(records, Examples))
+        form = Form.PASSED_ON if isinstance(records, Examples) else Form.ROWS
+        return self._outcome(answer, target, records.records, form)
+
+    def _outcome(
+        self, answer: ModelAnswer, target: Target, records: int | None, form: Form | Documents = Form.ROWS
+    ) -> CallOutcome:
+        return CallOutcome(answer, target.method, lambda: self.signature(target), records, form)
 
     def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
         """Ask for all documents at once; if they are refused, the error names the first that is."""
-
-        def ask(batch: Batch) -> ModelAnswer:
-            return self._upstream.predict(target, batch, instance=instance)
-
+        ask = partial(self._upstream.predict, target, instance=instance)
         answer, count = ask(records), len(records.parts)
         if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and count > 1:
             taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
@@ -223,7 +230,7 @@ class DataPlane:
             if not refusal.ok:
                 sentence = error_body(f"Document {taken + 1}: {error_text(refusal.body)}")
                 raise UpstreamRefused(refusal.status, sentence)
-        return CallOutcome(answer, target, records.records, documents=records)
+        return self._outcome(answer, target, records.records, records)
 
     def _ask(
         self, target: Target, records: Records, instance: Instance | None, *, as_json: bool = False
@@ -244,10 +251,10 @@ class DataPlane:
             second = self._ask(named, again, instance)
             if second.ok or second.status == HTTPStatus.INSUFFICIENT_STORAGE:
                 if isinstance(again, bytes):
-                    return CallOutcome(second, named, body.records, is_passed_on=True)
+                    return self._outcome(second, named, body.records, Form.PASSED_ON)
                 by_column = body.by_column and COLUMN not in self.signature(named).inputs
-                return CallOutcome(second, named, again.records, by_column=by_column)
-        return CallOutcome(answer, named, body.records, is_passed_on=True)
+                return self._outcome(second, named, again.records, Form.COLUMNS if by_column else Form.ROWS)
+        return self._outcome(answer, named, body.records, Form.PASSED_ON)
 
     def _by_signature(self, target: Target, data: bytes, refusal: ModelAnswer) -> Batch | bytes | None:
         """Decode a refused body by the signature; None if that is the same, or nothing fits.
@@ -283,18 +290,19 @@ class DataPlane:
             # TF Serving's 501 is the client's mistake here: a body that its JSON can't express.
             status = HTTPStatus.BAD_REQUEST if answer.status in NOT_TAKEN else answer.status
             return _error(status, answer.body)
-        is_json, lines, write, answered = media_type == media.JSON, outcome.documents, None, media_type
-        if lines is not None and (is_json or ALIASES.get(media_type, media_type) in LINES):
-            answered, media_type, write = media.JSON_LINES if is_json else media_type, media.JSON, lines.write
-        elif is_json and outcome.by_column:
+        is_json, form, write, answered = media_type == media.JSON, outcome.form, None, media_type
+        if isinstance(form, Documents):
+            if is_json or ALIASES.get(media_type, media_type) in LINES:
+                answered, media_type = media.JSON_LINES if is_json else media_type, media.JSON
+                write = form.write
+        elif is_json and form is Form.COLUMNS:
             write = columns_of_outputs
         elif is_json and _is_valid(answer):
             return EncodedAnswer(answer.status, answer.body)
-        elif is_json and outcome.is_passed_on:
+        elif is_json and form is Form.PASSED_ON:
             return EncodedAnswer(answer.status, with_base64(answer.body))
-        if outcome.target.method == PREDICT:
-            outputs = answer.outputs(self.signature(outcome.target))
-            body = encode(outputs, outcome.records, media_type, write)
+        if outcome.method == PREDICT:
+            body = encode(answer.outputs(outcome.signature()), outcome.records, media_type, write)
         else:
             results = read_answer(answer.body).get("results", [])
             body = encode_values(results, outcome.records, media_type)
@@ -308,26 +316,17 @@ def _has_no_rows(answer: ModelAnswer) -> bool:
 
 def _is_valid(answer: ModelAnswer) -> bool:
     """True if outputs have rows, and their JSON is valid: TF Serving writes strings that are not UTF-8."""
-    if answer.status != HTTPStatus.OK:
-        return False
-    try:
-        return answer.body.isascii() or bool(answer.body.decode())
-    except UnicodeDecodeError:
-        return False
+    with suppress(UnicodeDecodeError):
+        return answer.status == HTTPStatus.OK and (answer.body.isascii() or bool(answer.body.decode()))
+    return False
 
 
 def _error(status: int, body: bytes) -> EncodedAnswer:
     """Pass on a model server's error if it is strict JSON with an ``error``; else write such JSON."""
     text = error_text(body)
-    if text is not None and _is_json(body):
-        return EncodedAnswer(status, body)
+    if text is not None:
+        with suppress(orjson.JSONDecodeError):
+            orjson.loads(body)
+            return EncodedAnswer(status, body)
     sentence = f"The model server answered with status {status}." if text is None else text
     return EncodedAnswer(status, error_body(sentence))
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return False
-    return True

@@ -288,13 +288,13 @@ class ScriptCaller:
             outcome = plane.call(target, model_request, instance)
             if not outcome.answer.ok:
                 raise UpstreamRefused(outcome.answer.status, outcome.answer.body)
-            signature = plane.signature(outcome.signature_target)
+            signature = outcome.signature()
             return ScriptReply(*request.codec.encode(outcome.answer.outputs(signature), signature))
         if self._script.output_handler is None:
             answer = plane.answer(target, model_request, request.accept, instance)
             return ScriptReply(answer.body, answer.content_type, answer.status)
         outcome = plane.call(target, model_request, instance)
-        response = ModelResponse(outcome.answer, lambda: plane.signature(outcome.signature_target))
+        response = ModelResponse(outcome.answer, outcome.signature)
         runner = self._runner.after(lambda: _refusal(response, outcome.answer))
         returned = _encoded(runner.call(OUTPUT, self._script.output_handler, response, context), request)
         return script_reply(returned, OUTPUT, request.accept, response.status_code, runner)
