@@ -6,11 +6,10 @@ The first one has the folder and the control API of the run; a later one has a f
 import asyncio
 import logging
 import shutil
-import signal
 import time
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -23,8 +22,10 @@ from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, ru
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.open_inference import OpenInferenceApi, ready_versions
 from tfs_proxy.run.opening import ServeRequest
+from tfs_proxy.run.plan import ProcessPlan
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.reloading import Reloading
 from tfs_proxy.run.run import Run, RunHost
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, cancel, together
 from tfs_proxy.run.scraping import OutsideMetrics
@@ -33,13 +34,11 @@ from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment
-from tfs_proxy.values.errors import ArchiveError, ModelLoadError
+from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.errors import ArchiveError, ScriptLoadError
+from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
-
-if TYPE_CHECKING:
-    from tfs_proxy.run.reloading.reloading import Reloading
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
     Raises SettingsError for changes that can't be followed, StopServing if the run can't begin or go on.
     ``listeners`` are closed at the end.
     """
-    reloading = _reloading(settings, request)
+    reloading = Reloading(settings, request) if settings.reload else None
     longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
     with (
         run_workspace(settings.home, longest_path) as workspace,
@@ -72,20 +71,11 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
         return await run.run()
 
 
-def _reloading(settings: Settings, request: ServeRequest) -> "Reloading | None":
-    if not settings.reload:
-        return None
-    from tfs_proxy.run.reloading.reloading import Reloading, refuse_unusable_reload
-
-    refuse_unusable_reload(settings, request)
-    return Reloading(settings, request)
-
-
 class ArchiveStacks:
-    """At most two stacks at a time besides those that end; ``current`` is the one that serves."""
+    """``current`` is the stack that serves; at most one loads, and former ones end."""
 
     def __init__(
-        self, settings: Settings, request: ServeRequest, host: RunHost, reloading: "Reloading | None"
+        self, settings: Settings, request: ServeRequest, host: RunHost, reloading: Reloading | None
     ) -> None:
         self._settings, self._request, self._host, self._reloading = settings, request, host, reloading
         self._front, self._records = host.front, host.records
@@ -102,9 +92,10 @@ class ArchiveStacks:
         self.current = Stack(settings, request, self._stack_host)
         self._outside = OutsideMetrics()
         self.control_api = self._make_control_api()
-        self._number, self._block = 1, 0
+        self._number = 1
         self._exchanged = asyncio.Event()
-        self._former: dict[Stack, asyncio.Task[None]] = {}
+        self._living = [self.current]
+        self._ending: dict[Stack, asyncio.Task[None]] = {}
 
     def _make_control_api(self) -> ControlApi:
         records, settings, workspace = self._records, self._settings, self._host.workspace
@@ -129,7 +120,9 @@ class ArchiveStacks:
             **served_models(self._served),
             **self._streams.routes,
         }
-        return ControlApi(self._now, routes, measure=metrics.measure, outside=self._outside)
+        return ControlApi(
+            self.current, routes, current=self._now, measure=metrics.measure, outside=self._outside
+        )
 
     def _now(self) -> Stack:
         return self.current
@@ -149,15 +142,18 @@ class ArchiveStacks:
     async def start(self) -> str:
         """Starts the first stack; returns the line with its address once it is ready."""
         if self._reloading is not None:
-            self._reloading.look()
+            self._reloading.note_models()
         stack = self.current
         prepared = await stack.open_archive()
-        deployment = await self._expect(stack)
+        planned = await stack.expect(prepared, self._front.port, counts_requests=not self._front.behind_nginx)
+        deployment = planned.deployment
         self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
-        self._watch_model_servers(stack)
+        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._front.start_grpc_router(deployment)
         # A worker that is still loading would take code that is changed from now on, before it is tried.
-        await stack.start_in_time(self._front.web, every_worker=self._reloading is not None)
+        await stack.start_in_time(
+            prepared, planned, self._front.web, every_worker=self._reloading is not None
+        )
         await self._front.until_grpc_listens()
         await self._front.route_http(deployment)
         stack.begin_serving()
@@ -170,28 +166,8 @@ class ArchiveStacks:
         if self._reloading is None:
             await self._watch_current()
         else:
-            await together(self._watch_current(), self._reloading.run(self))
-
-    async def load_next(self) -> Stack:
-        """Replaces what serves by the present archive; returns the stack that serves it.
-
-        Raises StopServing, with everything as it was, if it can't be used.
-        """
-        await asyncio.gather(*self._former.values())
-        before = self.current.deployment
-        if before is None:
-            raise ModelLoadError("Nothing serves yet.")
-        stack = self._next_stack()
-        try:
-            await self._load(stack, before)
-        except BaseException:
-            stack.abandon_loading()
-            await asyncio.gather(stack.children.stop_workers(0), stack.stop_model_servers(LAST_STEPS_SECONDS))
-            await self._remove(stack)
-            raise
-        self._exchange(stack)
-        await self._front.grpc_routes.until_idle((), ROUTER_SECONDS)
-        return stack
+            following = self._reloading.follow(lambda: self._followed(self.current), self._load_next)
+            await together(self._watch_current(), following)
 
     def look(self) -> bool:
         """Nothing is due."""
@@ -202,18 +178,23 @@ class ArchiveStacks:
 
     def begin_draining(self, _deadline: float) -> None:
         """Nothing loads by a request; streams begin to end, since nginx waits for them."""
-        for stack in (self.current, *self._former):
+        for stack in self._living:
             stack.children.begin_to_end_streams()
 
     async def stop(self, deadline: float) -> None:
         """Ends the workers, former stacks, and then the model servers."""
         await self.current.children.stop_workers(deadline - time.monotonic())
-        await self._stop_former(deadline)
+        last_seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+        if self._ending:
+            await asyncio.wait(self._ending.values(), timeout=last_seconds)
+        for stack in self._ending:
+            stack.children.kill_workers()
+        await asyncio.gather(*self._ending.values())
         await self.current.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 
     def children(self) -> Iterator[ChildProcess]:
-        for stack in (self.current, *self._former):
-            yield from stack.all_children()
+        for stack in self._living:
+            yield from stack.children.in_start_order()
 
     def close(self) -> None:
         self.current.close()
@@ -230,100 +211,122 @@ class ArchiveStacks:
             finally:
                 await cancel(watching, exchanging)
 
-    async def _stop_former(self, deadline: float) -> None:
-        """Returns once former stacks have ended; those that have not by ``deadline`` are killed."""
-        if not self._former:
-            return
-        await asyncio.wait(
-            self._former.values(), timeout=max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
-        )
-        for stack in self._former:
-            for child in stack.all_children():
-                child.signal_group(signal.SIGKILL)
-        await asyncio.gather(*self._former.values())
+    def _followed(self, stack: Stack) -> Path | None:
+        """The folder of the code that users change; None if this run has unpacked it."""
+        code = None if stack.prepared is None else stack.prepared.served.layout.code
+        return None if code is None or code.is_relative_to(stack.workspace.root) else code
 
-    def _next_stack(self) -> Stack:
+    async def _load_next(self) -> str:
+        """Replaces what serves by the present code and archive; returns what that is.
+
+        Raises StopServing, with everything as it was, if it can't be used.
+        """
+        before = self.current
+        refuse_without_script(before)
         self._number += 1
         run = self._host.workspace
         # A short name, since sockets have short paths.
         workspace = make_workspace_within(run, run.root / str(self._number), run.journal)
-        host = replace(self._stack_host, workspace=workspace)
-        ports = ports_of(self._settings, 1 - self._block)
-        return Stack(self._settings.with_values(safe_port_range=ports), self._request, host)
+        settings = self._settings.with_values(
+            safe_port_range=other_ports(self._settings, before.servers.instances)
+        )
+        stack = Stack(settings, self._request, replace(self._stack_host, workspace=workspace))
+        self._living.append(stack)
+        try:
+            planned = await self._load(stack, before)
+        except BaseException:
+            stack.abandon_loading()
+            stack.children.kill_workers()
+            await stack.children.stop_workers(LAST_STEPS_SECONDS)
+            await self._remove(stack)
+            raise
+        self._exchange(stack, planned)
+        await self._front.grpc_routes.until_idle((), ROUTER_SECONDS)
+        return serving(planned)
 
-    async def _load(self, stack: Stack, before: Deployment) -> None:
+    async def _load(self, stack: Stack, before: Stack) -> ProcessPlan:
         """Returns once the next stack is ready. Raises StopServing."""
-        await stack.open_archive()
-        deployment = await self._expect(stack)
-        refuse_other_kind(before, deployment)
-        if short := memory_warning(stack.settings):
-            log.warning("%s", short)
+        prepared = await stack.open_archive(before.prepared)
+        if not await stack.adopt(prepared, before):
+            ending = [task for each, task in self._ending.items() if each.servers is not before.servers]
+            await asyncio.gather(*ending)  # memory and ports are for two
+            if short := memory_warning(stack.settings):
+                log.warning("%s", short)
+        planned = await stack.expect(prepared, self._front.port, counts_requests=not self._front.behind_nginx)
+        if before.deployment is not None:
+            refuse_other_kind(before.deployment, planned.deployment)
         await stack.open_control_api(of_run=self.control_api.respond)
-        await stack.start_in_time(self._front.web, every_worker=True)
+        await stack.start_in_time(prepared, planned, self._front.web, every_worker=True)
+        return planned
 
-    async def _expect(self, stack: Stack) -> Deployment:
-        """Plans an open stack."""
-        assert stack.prepared is not None  # noqa: S101 - its archive is open
-        counts = not self._front.behind_nginx
-        return await stack.expect(stack.prepared, self._front.port, counts_requests=counts)
-
-    def _exchange(self, stack: Stack) -> None:
+    def _exchange(self, stack: Stack, planned: ProcessPlan) -> None:
         """Without a pause: every request finds the old stack or the new one."""
-        old, deployment = self.current, stack.deployment
-        assert deployment is not None  # noqa: S101 - it is loaded
+        old, deployment = self.current, planned.deployment
         stack.begin_serving()
         known = KnownModels(deployment.default_model, deployment.models)
         self._records.requests.expect_other_models(known, stack.workspace.stages)
-        self.current, self._block = stack, 1 - self._block
-        self._watch_model_servers(stack)
+        self.current = stack
+        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._outside.warm_up()
         self._route_grpc()
         former_nginx = self._front.begin_to_route_http(deployment)
         self._exchanged.set()
-        ending = asyncio.create_task(self._end(old, former_nginx))
-        self._former[old] = ending
-        ending.add_done_callback(lambda _: self._former.pop(old))
+        ending = asyncio.create_task(self._end(old, former_nginx, stack.servers.workspace))
+        self._ending[old] = ending
+        ending.add_done_callback(lambda _: self._ending.pop(old))
 
-    async def _end(self, old: Stack, former_nginx: Collection[int]) -> None:
+    async def _end(self, old: Stack, former_nginx: Collection[int], new: Workspace) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""
-        seconds = self._settings.stop_seconds
+        seconds, servers = self._settings.stop_seconds, old.servers.workspace
         if old.children.streams is not None:
             await asyncio.sleep(NGINX_SECONDS)
-        old_sockets = [
-            str(old.workspace.grpc_socket(index)) for index in range(self._settings.instance_count)
-        ]
+        unused = [str(servers.grpc_socket(index)) for index in range(self._settings.instance_count)]
         await asyncio.gather(
             old.children.stop_workers(seconds),
             self._front.until_nginx_drained(former_nginx, seconds),
-            self._front.grpc_routes.until_idle(old_sockets, seconds),
+            self._front.grpc_routes.until_idle(unused if servers is not new else (), seconds),
         )
-        await old.stop_model_servers(LAST_STEPS_SECONDS)
         await self._remove(old)
 
     async def _remove(self, stack: Stack) -> None:
-        """Releases its ports and removes its folders; of the run's own, archive and installed packages."""
+        """Ends what no other stack uses, and removes its folders; of the run's, archive and packages."""
+        await stack.stop_model_servers(LAST_STEPS_SECONDS)
         stack.close()
-        workspace = stack.workspace
-        is_first = workspace.root == self._host.workspace.root
-        for folder in (workspace.model, workspace.packages) if is_first else (workspace.root,):
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-    def _watch_model_servers(self, stack: Stack) -> None:
-        """Shows the model servers' own metrics."""
-        if stack.planned is not None:
-            deployment = stack.planned.deployment
-            self._outside.model_servers.begin(deployment.instances, stack.planned.metrics_path)
+        self._living.remove(stack)
+        for root in stack.folders.difference(*(each.folders for each in self._living)):
+            workspace, is_first = Workspace(root), root == self._host.workspace.root
+            for folder in (workspace.model, workspace.packages) if is_first else (root,):
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _route_grpc(self) -> None:
-        self._front.route_grpc(self.readiness, self.current.workspace)
+        self._front.route_grpc(self.readiness, self.current.servers.workspace)
 
 
-def ports_of(settings: Settings, block: int) -> PortRange | None:
-    """The part of the range of ports for a stack's model servers, 0 or 1: two stacks share none."""
+def serving(planned: ProcessPlan) -> str:
+    """The models that serve now, with their versions, for the log; the code if model servers are the same."""
+    if not planned.model_servers:
+        return "the new code"
+    return ", ".join(
+        f"{model} (version{'s' if len(versions) > 1 else ''} {', '.join(map(str, versions))})"
+        for model, versions in planned.deployment.models.items()
+    )
+
+
+def refuse_without_script(before: Stack) -> None:
+    """Raises ScriptLoadError if the script that serves has been removed from a folder of users."""
+    if before.prepared is None or before.deployment is None or before.deployment.script is None:
+        return
+    layout = before.prepared.served.layout
+    if not layout.code.is_relative_to(before.workspace.root) and not layout.script.is_file():
+        raise ScriptLoadError(f"{layout.shown_script} is gone: put one there.")
+
+
+def other_ports(settings: Settings, used: Collection[Instance]) -> PortRange | None:
+    """The part of the range of ports for the next model servers, which share none with those in use."""
     ports = settings.safe_port_range
-    if ports is None:
-        return None
-    return PortRange(ports.low + 2 * settings.instance_count * block, ports.high)
+    if ports is None or ports.low not in {instance.grpc_port for instance in used}:
+        return ports
+    return PortRange(ports.low + 2 * settings.instance_count, ports.high)
 
 
 def refuse_other_kind(before: Deployment, new: Deployment) -> None:

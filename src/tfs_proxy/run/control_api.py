@@ -59,26 +59,26 @@ class ControlledStack(Protocol):
     def deployment(self) -> Deployment | None:
         """Its deployment; None until that is known."""
 
-    def serves(self, group: str, /) -> bool:
-        """True if the gunicorn of this process group serves: only its workers may accept."""
-
 
 class ControlApi:
-    """Answers from the readiness of the stack that ``current`` gives, and with ``routes`` of others.
+    """Answers the workers of ``stack``, and clients from the readiness of the one that ``current`` gives.
 
-    With ``of_run`` it has only the workers' routes, and asks that one for all others.
+    ``routes`` are those of others. With ``of_run`` it has only the workers' routes, and asks that one for all
+    others.
     """
 
     def __init__(
         self,
-        current: Callable[[], ControlledStack],
+        stack: ControlledStack,
         routes: Handlers | None = None,
         *,
+        current: Callable[[], ControlledStack] | None = None,
         measure: Measure = lambda _headers: (),
         outside: OutsideMetrics | None = None,
         of_run: Answer | None = None,
     ) -> None:
-        self._current = current
+        self._stack = stack
+        self._current = current or (lambda: stack)
         self._measure = measure
         self._outside = outside or OutsideMetrics()
         self._of_run = of_run
@@ -165,28 +165,28 @@ class ControlApi:
         return _ok_without(self._readiness.reason())
 
     async def _settled(self, _: HttpRequest) -> HttpResponse:
-        return _ok_without(self._readiness.away())
+        return _ok_without(self._stack.readiness.away())
 
     async def _deployment(self, _: HttpRequest) -> HttpResponse:
-        deployment = self._current().deployment
+        deployment = self._stack.deployment
         if deployment is None:
-            return _ok_without(self._readiness.step)
+            return _ok_without(self._stack.readiness.step)
         return HttpResponse(HTTPStatus.OK, deployment.to_json())
 
-    async def _hear_worker(self, request: HttpRequest, group: str) -> HttpResponse:
-        """Notes the state of a worker of this process group; a ready one waits for the release."""
+    async def _hear_worker(self, request: HttpRequest) -> HttpResponse:
+        """Notes the state of a worker; a ready one waits for the release."""
         try:
             state = decode(request.body, type=WorkerState)
         except (ValueError, RecursionError):  # a script can write to the socket, too
             return HttpResponse.error(HTTPStatus.BAD_REQUEST, "not the state of a worker")
-        self._readiness.heartbeats.hear(state)
+        self._stack.readiness.heartbeats.hear(state)
         if state.phase is WorkerPhase.SERVES:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_SECONDS):
                     await self._released.wait()
         order = WorkerOrder.WAIT
-        if self._released.is_set() and self._current().serves(group):
-            leaves = self._readiness.heartbeats.may_leave(state.pid)
+        if self._released.is_set():
+            leaves = self._stack.readiness.heartbeats.may_leave(state.pid)
             order = WorkerOrder.LEAVE if leaves else WorkerOrder.SERVE
         return HttpResponse(HTTPStatus.OK, encode(order))
 

@@ -51,8 +51,8 @@ class Heartbeats:
 
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one,
     ``timeout_seconds`` the silence after which one is ended. ``booted`` is set once a worker serves.
-    ``loading`` has all that have begun to load the application since `forget_loading`, ``counts`` has them
-    all, those of former stacks included; ``failure`` is why the latest one can't load it.
+    ``loading`` has all that have begun to load the application, ``counts`` has them all, those of former
+    stacks included; ``failure`` is why the latest one can't load it.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class Heartbeats:
             self._starts_in_vain = 0
             self._most_alive = max(self._most_alive, min(len(self.alive), self.wanted))
             self.booted.set()
-        elif state.failure is not None and before.failure is None:
-            self.failure = state.failure  # said once: it may have been dealt with since
+        elif state.failure is not None:
+            self.failure = state.failure
 
     def may_leave(self, pid: int) -> bool:
         """True, from then on, if calls hang in a worker and enough others serve."""
@@ -145,11 +145,6 @@ class Heartbeats:
         self._heard.clear()
         self._most_alive = 0
         self.booted.clear()
-
-    def forget_loading(self) -> None:
-        """Drops the loads so far, since other workers are about to load the application."""
-        self.loading.clear()
-        self.failure = None
 
     @property
     def alive(self) -> Mapping[int, WorkerState]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.extract import appear_at_sagemaker_folder
 from tfs_proxy.model.report.prepare import Prepared, prepare
+from tfs_proxy.model.report.script import report_on_script
 from tfs_proxy.observe.traces import trace_sampling
 from tfs_proxy.run import plan
 from tfs_proxy.run.gpus import Placement, count_gpus, spread, visible_devices
@@ -18,6 +19,7 @@ from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.programs.model_server import monitoring_for, program
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import Workspace
 
 log = logging.getLogger(__name__)
@@ -41,21 +43,29 @@ class ServeRequest(Struct, frozen=True):
     lay_out: LayOut | None = None
 
 
-async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
-    """Opens the archive in a thread, which cancelling ends, and logs what it serves.
+async def open_archive(
+    request: ServeRequest, settings: Settings, workspace: Workspace, before: Prepared | None = None
+) -> Prepared:
+    """Opens the archive in a thread, which cancelling ends, and logs what it serves that was not ``before``.
 
-    Raises what `prepare` raises, and ScriptLoadError for a script that can't be used.
+    Raises what `prepare` raises, and ScriptLoadError for a script that can't be used. One that users have
+    changed may have nothing that a start would warn of: nobody looks at warnings then.
     """
     cancelled = threading.Event()
     prepared = await in_daemon_thread(
         lambda: _prepare(request, settings, workspace, cancelled), "archive", cancelled
     )
-    for line in prepared.report:
-        log.info("%s", line)
-    for line in prepared.warnings:
-        log.warning("%s", line)
+    layout, said = prepared.served.layout, () if before is None else (*before.report, *before.warnings)
+    root, has_siblings = layout.root, settings.reload or settings.loaded_as
+    if before is not None and not layout.code.is_relative_to(workspace.root):
+        doubts = report_on_script(layout, script_model=prepared.served.script_model is not None).warnings
+        if doubt := next((doubt for doubt in doubts if not any(doubt in line for line in said)), None):
+            raise ScriptLoadError(doubt)
+    for level, lines in ((logging.INFO, prepared.report), (logging.WARNING, prepared.warnings)):
+        for line in lines:
+            if line not in said:
+                log.log(level, "%s", line)
     prepared.refuse_unusable_script()
-    root, has_siblings = prepared.served.layout.root, settings.reload or settings.loaded_as
     # Each stack of a pipeline or a batch job would want the folder: only a container's own run has it.
     has_container = os.getpid() == 1
     if prepared.served.script and root.is_relative_to(workspace.root) and has_container and not has_siblings:

@@ -244,6 +244,11 @@ class ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    def kill(self) -> None:
+        """Ends it and all that it has started at once, for good."""
+        self.ask_to_stop()  # else it would be started again
+        self.signal_group(signal.SIGKILL)
+
     async def stop(self, deadline_seconds: float) -> None:
         """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()

@@ -94,8 +94,7 @@ class RunLoop:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
             for child in children:
-                child.ask_to_stop()  # else it would be started again
-                child.signal_group(signal.SIGKILL)
+                child.kill()
         await draining
         await cancel(hurrying)
 

@@ -5,10 +5,9 @@ It opens the archive, starts model servers and workers, waits until they are rea
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.model_servers import ModelServers
 from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
@@ -75,11 +75,15 @@ class Stack:
     def __init__(self, settings: Settings, request: ServeRequest, host: StackHost, of: str = "") -> None:
         self.settings, self.request = settings, request
         self.workspace = host.workspace
+        self.servers = ModelServers(host.workspace)
+        self.packages: packages.Installed | None = None
         self.readiness = Readiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
         self.children = StackChildren(
             self.readiness,
             host.workspace,
+            model_servers=self.servers.processes,
             deaths=host.deaths,
+            died=self._note_death,
             own_exit_status=request.flags is not None,
             tick=host.tick,
             stream_reports=host.stream_reports,
@@ -90,8 +94,8 @@ class Stack:
         self._gpus = 0
         self._of = of
         self._host = host
-        self._held = ExitStack()  # ports that no other process may get
         self._watch = ModelWatch((), (), self.readiness)
+        self._packages_before: packages.Installed | None = None
         self._added: tuple[ServedModel, ...] = ()
         self._control_api: ControlApi | None = None
         self._started_at = time.monotonic()
@@ -106,19 +110,30 @@ class Stack:
     def models(self) -> Mapping[str, Sequence[int]]:
         return {} if self.deployment is None else self.deployment.models
 
-    def serves(self, group: str) -> bool:
-        """True if the gunicorn of this process group is the one that serves."""
-        return self.children.serves(group)
+    @property
+    def folders(self) -> frozenset[Path]:
+        """Folders of stacks that it uses: its own, and those with its model servers and packages."""
+        workspaces = {self.workspace.root, self.servers.workspace.root}
+        return frozenset(workspaces if self.packages is None else workspaces | {self.packages.folder.parent})
 
-    async def open_archive(self) -> Prepared:
+    async def open_archive(self, before: Prepared | None = None) -> Prepared:
         """Finds out what is served, and sizes for it; raises as `run.opening.open_archive` does."""
         self.readiness.begin_step("starting: opening the model archive")
-        prepared = await open_archive(self.request, self.settings, self.workspace)
+        prepared = await open_archive(self.request, self.settings, self.workspace, before)
         self.prepared, self.settings = prepared, prepared.settings
         self.readiness.heartbeats.expect(self.settings.gunicorn_workers)
         return prepared
 
-    async def expect(self, prepared: Prepared, port: int, *, counts_requests: bool = False) -> Deployment:
+    async def adopt(self, prepared: Prepared, former: "Stack") -> bool:
+        """Takes over packages of the ``former`` stack, and its model servers if these fit; True if so."""
+        self._packages_before = former.packages
+        if not await former.servers.fit(prepared):
+            return False
+        self.servers = former.servers
+        self.children.share_model_servers(self.servers.processes)
+        return True
+
+    async def expect(self, prepared: Prepared, port: int, *, counts_requests: bool = False) -> ProcessPlan:
         """Writes the configuration of the archive's processes; from here on they are expected.
 
         ``port`` is the one that clients know. ``counts_requests`` says that workers write the lines of their
@@ -128,31 +143,37 @@ class Stack:
         planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
         self._gpus = host.gpus
+        self.servers.users.append(self.readiness)
+        if self.settings.reload and not host.common:
+            self.servers.follow(prepared.models, planned, host)
         self.children.expect(deployment.script, self.settings.machine.memory_text)
         self.has_workers = self._host.servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
         self._watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
         self.planned = planned
-        return deployment
+        return planned
 
     async def _resources_for(self, prepared: Prepared) -> HostResources:
         servers = self._host.servers
-        if servers is not None and prepared.models:
-            return HostResources((), (), 0, self.request.environ, common=servers.instances)
-        return await asyncio.to_thread(find_host_resources, self.request, prepared, self._held)
+        common = self.servers.instances if servers is None else servers.instances
+        if common and prepared.models:
+            return HostResources((), (), 0, self.request.environ, common=common)
+        return await asyncio.to_thread(find_host_resources, self.request, prepared, self.servers.held)
 
     async def open_control_api(self, of_run: Answer | None = None) -> None:
         """Opens a control API of its own for its workers; ``of_run`` answers what is about the run."""
-        self._control_api = ControlApi(lambda: self, of_run=of_run)
+        self._control_api = ControlApi(self, of_run=of_run)
         await self._control_api.open(self.workspace.control_socket)
 
-    async def start_in_time(self, web: Sequence[Listener], *, every_worker: bool = False) -> None:
-        """Returns once everything is ready; workers accept on ``web``.
+    async def start_in_time(
+        self, prepared: Prepared, planned: ProcessPlan, web: Sequence[Listener], *, every_worker: bool = False
+    ) -> None:
+        """Returns once everything that is ``planned`` is ready; workers accept on ``web``.
 
         Raises StopServing if it can't be, StartTimeout at a limit. One worker is enough, unless
         ``every_worker`` has to be.
         """
-        await self.children.watch_during(self._become_ready(web, every_worker))
+        await self.children.watch_during(self._become_ready(prepared, planned, web, every_worker))
 
     async def _in_time(self, loading: Awaitable[None], since: float) -> None:
         """Waits for models or the script. Raises StartTimeout if they take too long ``since`` that time."""
@@ -172,8 +193,8 @@ class Stack:
         self.readiness.begin_serving()
         if self._of:
             self.children.look_every(ONE_OF_MANY_TICK_SECONDS)
-        for server in self.children.model_servers:
-            self.children.devices.log(server.name, self._gpus)
+        for spec in () if self.planned is None else self.planned.model_servers:
+            self.children.devices.log(spec.named(self._of).name, self._gpus)
         if self._control_api is not None:
             self._control_api.release()
 
@@ -189,35 +210,33 @@ class Stack:
             await self.children.watch_during(watching)
 
     def abandon_loading(self) -> None:
-        """Kills the model servers: one that is still loading would finish that before it stops."""
-        for server in self.children.model_servers:
-            server.ask_to_stop()
-            server.signal_group(signal.SIGKILL)
+        """Kills the model servers that it alone has: one would finish its load before it stops."""
+        if self.servers.users == [self.readiness]:
+            for server in self.servers.processes:
+                server.kill()
 
     async def stop_model_servers(self, seconds: float) -> None:
-        """Ends the model servers, which get no more requests, or has common ones remove its models."""
+        """Ends the model servers if nobody else uses them, or has common ones remove its models."""
         if self._host.servers is not None and self._added:
             await self._host.servers.remove(self._added)
-        await self.children.stop_model_servers(seconds)
-
-    def all_children(self) -> Sequence[ChildProcess]:
-        return self.children.all()
+        await self.servers.leave(self.readiness, seconds)
 
     def close(self) -> None:
-        """Releases its ports and its control API."""
-        self._held.close()
+        """Closes its control API."""
         if self._control_api is not None:
             self._control_api.close()
+
+    def _note_death(self, ended: ChildProcess) -> None:
+        self.servers.lose(ended)
 
     def _where_scripts_load(self) -> str:
         lines = sorted(set(self.readiness.heartbeats.loading_lines()))
         return f"; the script is at {' and at '.join(lines)}" if lines else ""
 
-    async def _become_ready(self, web: Sequence[Listener], every_worker: bool) -> None:
+    async def _become_ready(
+        self, prepared: Prepared, planned: ProcessPlan, web: Sequence[Listener], every_worker: bool
+    ) -> None:
         """Loads models, and installs and imports the script concurrently."""
-        prepared, planned = self.prepared, self.planned
-        assert prepared is not None  # noqa: S101 - `expect` comes first
-        assert planned is not None  # noqa: S101 - as above
         self.readiness.begin_step(f"starting: loading the {'models' if planned.model_servers else 'script'}")
         for spec in planned.model_servers:
             self.children.start_model_server(spec.named(self._of))
@@ -225,7 +244,7 @@ class Stack:
         try:
             async with asyncio.TaskGroup() as group:
                 if self.has_workers:
-                    group.create_task(self._start_workers(prepared, web))
+                    group.create_task(self._start_workers(prepared, planned, web))
                 group.create_task(self._in_time(self._models_available(prepared.models), began))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
@@ -247,16 +266,16 @@ class Stack:
             raise ModelLoadError(f"{failure}.")
         if self._installs:
             self.readiness.begin_step(INSTALLING)
-        if self.children.model_servers:
+        if self.planned is not None and self.planned.model_servers:
             log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
-    async def _start_workers(self, prepared: Prepared, web: Sequence[Listener]) -> None:
+    async def _start_workers(self, prepared: Prepared, planned: ProcessPlan, web: Sequence[Listener]) -> None:
         environ = self.request.environ
         install = packages.plan_install(prepared.served.layout, self.workspace, prepared.settings, environ)
         if install is not None:
-            log.info("installing %s", prepared.served.layout.requirements.name)
             self._installs = True  # and what takes longer, models or packages, is the step
-            self.children.expect_packages(await packages.run(install))
+            self.packages = await packages.provide(install, self._packages_before)
+            self.children.expect_packages(self.packages.replaced)
             self._installs = False
         paths = [install.site_packages] if install is not None else []
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
@@ -275,7 +294,7 @@ class Stack:
         )
         self._workers_began = time.monotonic()
         self.children.start_workers(spec.named(self._of), self._host.spawn_workers)
-        if self.deployment is not None and self.deployment.streams != OFF:
+        if planned.deployment.streams != OFF:
             workers, seconds = sockets.shown_address(web[0]), nginx.answer_seconds(self.settings)
             spec = streams.process(
                 self.settings, self.workspace, workers, seconds, paths, environ, self._host.log

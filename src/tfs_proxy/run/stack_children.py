@@ -5,14 +5,13 @@ import logging
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from tfs_proxy.model.report.prepare import without_workspace
 from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.host.processes import describe_exit, shell_status
-from tfs_proxy.run.process import LOOK_SECONDS, ChildProcess, ProcessSpec, ProcessState, Spawn, spawn
+from tfs_proxy.run.process import ChildProcess, ProcessSpec, Spawn, spawn
 from tfs_proxy.run.programs import gunicorn, streams
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.stream_reports import StreamReports
@@ -35,9 +34,8 @@ SPARE_WORKERS = 3
 class StackChildren(Children):
     """The model servers, which run on ``devices``, gunicorn, and the process of bidirectional streams.
 
-    ``other_workers`` are gunicorns, and processes of streams, that don't serve yet, or finish their last
-    requests. With ``own_exit_status`` a model server that ends during the start ends the run with its exit
-    status. ``died`` is called for each model server that ends.
+    With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
+    ``died`` is called for each model server that ends.
     """
 
     def __init__(
@@ -45,6 +43,7 @@ class StackChildren(Children):
         readiness: Readiness,
         workspace: Workspace,
         *,
+        model_servers: list[ChildProcess] | None = None,
         deaths: Deaths | None = None,
         own_exit_status: bool = False,
         tick: Tick = lambda: None,
@@ -53,9 +52,8 @@ class StackChildren(Children):
     ) -> None:
         counted = Deaths() if deaths is None else deaths
         super().__init__(readiness.down, counted, tick)
-        self.model_servers: list[ChildProcess] = []
+        self.model_servers: list[ChildProcess] = [] if model_servers is None else model_servers
         self.workers: ChildProcess | None = None
-        self.other_workers: list[ChildProcess] = []
         self.streams: ChildProcess | None = None
         self._readiness, self._workspace = readiness, workspace
         self._own_exit_status, self._died = own_exit_status, died
@@ -73,6 +71,10 @@ class StackChildren(Children):
         """Names packages that the script's requirements replace in the workers."""
         self._replaced = replaced
 
+    def share_model_servers(self, of_others: list[ChildProcess]) -> None:
+        """Has those that others have started, who restart them."""
+        self.model_servers = of_others
+
     def start_model_server(self, spec: ProcessSpec) -> None:
         self.model_servers.append(self.start(spec))
 
@@ -87,84 +89,36 @@ class StackChildren(Children):
         if (child := self.streams) is not None:
             await self._stream_reports.until_serves(lambda: child.pid)
 
-    async def replace_streams(self, seconds: float) -> ChildProcess | None:
-        """Starts another process of streams, which takes the place of the former one; returns that one.
-
-        Raises ScriptLoadError, with the former one as it was, if it does not serve within ``seconds``.
-        """
-        former = self.streams
-        if former is None:
-            return None
-        new = self.start_next_workers(former.spec)
-        deadline = time.monotonic() + seconds
-        while not self._stream_reports.serves(new.pid):
-            if new.state is ProcessState.GAVE_UP or time.monotonic() > deadline:
-                await self.stop_others(new, 0)
-                raise self._reason_of_failed_streams()
-            await asyncio.sleep(LOOK_SECONDS)
-        self.other_workers[self.other_workers.index(new)] = former
-        self.streams = new
-        return former
-
     def begin_to_end_streams(self) -> None:
         """Takes no more streams; those that are open have the time to stop."""
         if self.streams is not None:
             self.streams.ask_to_stop()
 
-    def start_next_workers(self, spec: ProcessSpec) -> ChildProcess:
-        """Starts another gunicorn, which does not serve yet and is not restarted if it ends."""
-        child = self.start(spec)
-        self.other_workers.append(child)
-        return child
-
-    def exchange_workers(self, new: ChildProcess) -> None:
-        """Makes a gunicorn of `start_next_workers` the one that serves; the former one ends its requests."""
-        self.other_workers.remove(new)
-        if self.workers is not None:
-            self.other_workers.append(self.workers)
-        self.workers = new
-        self._logged_failure = None
-
-    def serves(self, group: str) -> bool:
-        """True if the gunicorn of this process group is the one that serves."""
-        return self.workers is not None and str(self.workers.pid) == group
-
-    def has_logged(self, failure: BootFailure) -> bool:
-        """True if the log has this failure already."""
-        return failure == self._logged_failure
-
-    async def stop_others(self, child: ChildProcess, seconds: float) -> None:
-        """Ends a gunicorn that does not serve, within so many seconds."""
-        await child.stop(seconds)
-        if child in self.other_workers:
-            self.other_workers.remove(child)
+    def kill_workers(self) -> None:
+        for child in self.of_script():
+            child.kill()
 
     async def stop_workers(self, seconds: float) -> None:
-        """Lets requests and streams end, then ends all gunicorns."""
-        workers = [self.workers, self.streams, *self.other_workers]
-        await asyncio.gather(*(child.stop(seconds) for child in workers if child is not None))
+        """Lets requests and streams end, then ends gunicorn."""
+        await asyncio.gather(*(child.stop(seconds) for child in self.of_script()))
 
     async def stop_model_servers(self, seconds: float) -> None:
         await asyncio.gather(*(server.stop(seconds) for server in self.model_servers))
 
-    def in_start_order(self) -> list[ChildProcess]:
-        others = (self.workers, self.streams)
-        return [*self.model_servers, *(child for child in others if child is not None)]
+    def of_script(self) -> list[ChildProcess]:
+        """Gunicorn, and the process of streams."""
+        return [child for child in (self.workers, self.streams) if child is not None]
 
-    def all(self) -> list[ChildProcess]:
-        """Those in start order, and gunicorns that do not serve."""
-        return [*self.in_start_order(), *self.other_workers]
+    def in_start_order(self) -> list[ChildProcess]:
+        return [*self.model_servers, *self.of_script()]
 
     def _look(self) -> bool:
         self._refuse_failed_script()
         self._log_failed_worker()
         self._end_silent_workers()
         soon = super()._look()
-        for other in self.other_workers:
-            other.reap_orphans()
         readiness = self._readiness
-        is_changing = readiness.state is not StackState.READY or readiness.disturbed.is_set()
-        return soon or is_changing or bool(self.other_workers)
+        return soon or readiness.state is not StackState.READY or readiness.disturbed.is_set()
 
     def _is_down(self, child: ChildProcess) -> bool:
         if child is self.streams and not self._stream_reports.serves(child.pid):
@@ -173,9 +127,6 @@ class StackChildren(Children):
 
     def _may_restart(self, child: ChildProcess) -> bool:
         """A model server or a script that fails during the start is not restarted."""
-        if child in self.other_workers:
-            self._stirred.set()
-            return False
         super()._may_restart(child)
         if child is self.workers:
             self._readiness.heartbeats.forget()
@@ -191,10 +142,10 @@ class StackChildren(Children):
 
     def _end_silent_workers(self) -> None:
         heartbeats = self._readiness.heartbeats
-        gunicorns = {child.pid for child in (self.workers, *self.other_workers) if child is not None}
+        gunicorn_group = None if self.workers is None else self.workers.pid
         for pid, number in heartbeats.overdue().items():
             with suppress(ProcessLookupError):
-                if os.getpgid(pid) in gunicorns:
+                if os.getpgid(pid) == gunicorn_group:
                     log.error("worker %d has been silent for too long, and gets %s", pid, number.name)
                     os.kill(pid, number)
                     continue
@@ -205,7 +156,7 @@ class StackChildren(Children):
         failure = self._readiness.heartbeats.failure
         if failure in {None, self._logged_failure} or self._readiness.state is StackState.STARTING:
             return
-        if failure is not None and not self.other_workers:  # else somebody may wait for it
+        if failure is not None:
             self._logged_failure = failure
             lines = "\n".join(filter(None, (failure.report, failure.text)))
             log.error("%s", without_workspace(lines, self._workspace))

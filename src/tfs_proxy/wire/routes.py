@@ -129,7 +129,7 @@ INFER = Route(f"{_OPEN}/infer", POST, _BY_WORKERS, "an inference", names_model="
 
 DEPLOYMENT = Route("/deployment", GET, _BY_RUN, inner=True)
 SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
-HEARTBEAT = Route("/workers/{group}", POST, _BY_RUN, inner=True)
+HEARTBEAT = Route("/workers", POST, _BY_RUN, inner=True)
 STREAMS = Route("/streams", POST, _BY_RUN, inner=True)
 GRPC_ROUTES = Route("/grpc-routes", POST, _BY_RUN, inner=True)
 READY_VERSIONS = Route("/ready-versions", GET, _BY_RUN, inner=True)

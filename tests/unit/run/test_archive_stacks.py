@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from tfs_proxy.run import archive_stacks
-from tfs_proxy.run.archive_stacks import ports_of, refuse_other_kind
+from tfs_proxy.run.archive_stacks import other_ports, refuse_other_kind
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
@@ -24,9 +24,10 @@ def test_two_stacks_share_no_port_of_a_range() -> None:
     """Two ports for each model server; without a range any are taken."""
     of_two = settings(SAGEMAKER_SAFE_PORT_RANGE="20000-20007", SAGEMAKER_TFS_INSTANCE_COUNT="2")
 
-    assert ports_of(of_two, 0) == PortRange(20000, 20007)
-    assert ports_of(of_two, 1) == PortRange(20004, 20007)
-    assert ports_of(settings(), 1) is None
+    first, second = (Instance(0, rest_port=low + 1, grpc_port=low, grpc_socket="") for low in (20000, 20004))
+    assert other_ports(of_two, ()) == other_ports(of_two, [second]) == PortRange(20000, 20007)
+    assert other_ports(of_two, [first]) == PortRange(20004, 20007)
+    assert other_ports(settings(), [first]) is None
 
 
 def test_the_protocol_is_not_answered_by_another_program() -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.run.reloading.files import (
-    changed_files,
+from tfs_proxy.run.reloading import (
+    SettlingFiles,
+    Snapshot,
     forget_bytecode,
-    model_source,
+    look_at_models,
     snapshot_of_folder,
     snapshot_of_models,
 )
-from tfs_proxy.run.reloading.reloading import SettlingFiles
 
 
 @pytest.fixture
@@ -23,6 +23,13 @@ def folder(tmp_path: Path) -> Path:
     put(tmp_path / "m" / "1" / "variables" / "variables.index")
     put(tmp_path / "code" / "inference.py")
     return tmp_path
+
+
+def changed_files(before: Snapshot, after: Snapshot) -> tuple[Path, ...]:
+    """What is told to have changed."""
+    files = SettlingFiles(before, seconds=0)
+    files.note(after, 1)
+    return tuple(files.take())
 
 
 def put(path: Path) -> None:
@@ -43,29 +50,28 @@ def put(path: Path) -> None:
 )
 def test_what_belongs_to_a_model_is_a_change(folder: Path, name: str, is_change: bool) -> None:
     """A version at any depth, and files in one; not code, hidden copies and versions without a graph yet."""
-    before = model_source(str(folder)).look()
+    before = look_at_models(folder)
     put(folder / name)
     (folder / "code" / "inference.py").write_text("x = 1")
 
-    assert changed_files(before, model_source(str(folder)).look()) == ((folder / name,) if is_change else ())
+    assert changed_files(before, look_at_models(folder)) == ((folder / name,) if is_change else ())
 
 
 def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
     """`fetch` serves the archive, whatever lies beside it."""
     archive = folder / "model.tar.gz"
     archive.touch()
-    source = model_source(str(folder))
-    before = source.look()
+    before = look_at_models(folder)
     put(folder / "m" / "2" / "saved_model.pb")
-    assert source.look() == before
+    assert look_at_models(folder) == before
     (folder / "new").write_text("2")
     (folder / "new").rename(archive)
 
-    assert changed_files(before, source.look()) == (archive,)
+    assert changed_files(before, look_at_models(folder)) == (archive,)
 
 
 def test_what_is_not_there_has_no_files(tmp_path: Path) -> None:
-    assert model_source(str(tmp_path / "missing")).look() == {}
+    assert look_at_models(tmp_path / "missing") == {}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_a_change_is_taken_once_whether_it_can_be_used_or_not() -> None:
     files = SettlingFiles({A: 1}, seconds=0)
     files.note({B: 1}, 1)
 
-    assert files.take() == (A, B)
+    assert files.take() == [A, B]
     files.note({B: 1}, 2)
     assert not files.is_pending
 

@@ -17,22 +17,17 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
 class Served:
-    """A stack that is starting, in which gunicorn's process group is ``group``."""
+    """A stack that is starting."""
 
-    def __init__(self, group: str | None = None) -> None:
+    def __init__(self) -> None:
         self.readiness = Readiness(Heartbeats())
         self.deployment: Deployment | None = None
-        self._group = group
-
-    def serves(self, group: str) -> bool:
-        """True if the group may accept."""
-        return self._group in {None, group}
 
 
 @pytest.fixture
 def door() -> ControlApi:
     """A door of a run that is starting."""
-    return ControlApi(Served)
+    return ControlApi(Served())
 
 
 def ask(door: ControlApi, method: str, path: str, body: bytes = b"") -> HttpResponse:
@@ -45,7 +40,7 @@ def test_who_comes_before_the_workers_gets_an_id() -> None:
     noted: list[tuple[int, str]] = []
 
     async def first_answers() -> list[tuple[int, str | None]]:
-        door = ControlApi(Served)
+        door = ControlApi(Served())
         await door.stand_in((), lambda request, request_id: noted.append((request.status, request_id)))
         asked = [
             await door.respond_early(HttpRequest("POST", "/invocations", {"x-request-id": request_id}))
@@ -66,7 +61,7 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
         scrapes.append(headers)
         return []
 
-    door = ControlApi(Served, measure=measure)
+    door = ControlApi(Served(), measure=measure)
     asyncio.run(
         door.respond_early(HttpRequest("GET", "/metrics", {IN_FLIGHT.lower(): count, "accept": "*/*"}))
     )
@@ -78,7 +73,7 @@ def test_a_worker_that_waits_hears_of_the_release_at_once(
     door: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that come right after it wait for no poll; a worker gets an answer now and then before."""
-    question = HttpRequest("POST", "/workers/7", body=b'{"pid": 1, "phase": "serves"}')
+    question = HttpRequest("POST", "/workers", body=b'{"pid": 1, "phase": "serves"}')
 
     async def wait_twice() -> list[str]:
         monkeypatch.setattr(control_api, "HOLD_SECONDS", 0.01)
@@ -93,17 +88,24 @@ def test_a_worker_that_waits_hears_of_the_release_at_once(
     assert asyncio.run(wait_twice()) == ["wait", "serve"]
 
 
-def test_the_door_releases_the_workers_that_serve_alone() -> None:
-    """Workers of another process group wait, although the run serves; one with calls that hang may not leave alone."""
-    stack = Served("7")
-    door = ControlApi(lambda: stack)
-    door.release()
-
+def test_the_door_releases_the_workers(door: ControlApi) -> None:
+    """Before that they wait, and one with calls that hang may not leave alone."""
     state = b'{"pid": 1, "phase": "serves", "hangs": true}'
-    other = b'{"pid": 2, "phase": "serves"}'
-    asked = ((7, state), (8, other), (7, state))
-    orders = [json.loads(ask(door, "POST", f"/workers/{group}", body).body) for group, body in asked]
-    assert orders == ["serve", "wait", "leave"]
+    orders = [json.loads(ask(door, "POST", "/workers", state).body)]
+    door.release()
+    others = (state, state.replace(b"1", b"2").replace(b"true", b"false"), state)
+    orders += [json.loads(ask(door, "POST", "/workers", body).body) for body in others]
+    assert orders == ["wait", "serve", "serve", "leave"]
+
+
+def test_workers_of_a_former_stack_are_not_those_of_the_run() -> None:
+    """They go on reporting while they end; clients hear of the stack that serves."""
+    former, current = Served(), Served()
+    door = ControlApi(former, current=lambda: current)
+
+    ask(door, "POST", "/workers", b'{"pid": 1, "phase": "serves"}')
+
+    assert (len(former.readiness.heartbeats.alive), len(current.readiness.heartbeats.alive)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_a_state_that_no_worker_sends_is_refused(body: bytes) -> None:
     """A script can write to the socket, too."""
     stack = Served()
 
-    assert ask(ControlApi(lambda: stack), "POST", "/workers/7", body).status == 400
+    assert ask(ControlApi(stack), "POST", "/workers", body).status == 400
     assert not stack.readiness.heartbeats.alive
 
 
@@ -127,5 +129,5 @@ def test_clients_find_nothing_at_the_paths_of_workers(door: ControlApi) -> None:
     def status(path: str) -> int:
         return asyncio.run(door.respond_to_client(HttpRequest("GET", path))).status
 
-    assert [status(path) for path in ("/deployment", "/workers/7", "/settled")] == [404] * 3
+    assert [status(path) for path in ("/deployment", "/workers", "/settled")] == [404] * 3
     assert status("/ping") == 503

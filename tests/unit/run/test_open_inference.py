@@ -25,14 +25,10 @@ class Run:
         instances = (INSTANCE,) if models else ()
         self.readiness.expect(instances, models)
         protocol = OpenInferenceApi(lambda: self.readiness, lambda: ready_versions(self), Path("no router"))
-        self.control_api = ControlApi(lambda: self, protocol.routes)
+        self.control_api = ControlApi(self, protocol.routes)
         self.deployment: Deployment | None = deployment(
             "a", models=models, instances=instances, rest_api=True, script_model=script_model
         )
-
-    def serves(self, _group: str) -> bool:
-        """True: there is one gunicorn."""
-        return True
 
     def serve(self) -> None:
         self.readiness.state = StackState.READY

@@ -129,7 +129,7 @@ def make_control_api(
         **(protocol.routes if settings.publishes_open_inference else {}),
         **served_models(served),
     }
-    return ControlApi(lambda: common, routes, measure=measure)
+    return ControlApi(common, routes, measure=measure)
 
 
 def _ready_versions(

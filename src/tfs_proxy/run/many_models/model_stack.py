@@ -219,7 +219,8 @@ class ModelStack:
         prepared = await self._stack.open_archive()
         self.models = {model.name: model.versions for model in prepared.models}
         self._owner.opened(self)
-        deployment = await self._stack.expect(prepared, self._run.port)
+        planned = await self._stack.expect(prepared, self._run.port)
+        deployment = planned.deployment
         known = KnownModels(deployment.default_model, deployment.models)
         self._stages = StageTables(self._workspace.stages, known)
         if self.has_workers:
@@ -227,7 +228,7 @@ class ModelStack:
             self._listener.listen(BACKLOG)
             await self._stack.open_control_api()
         self._instances, self._routed = deployment.instances, tuple(deployment.models)
-        await self._stack.start_in_time((self._listener,))
+        await self._stack.start_in_time(prepared, planned, (self._listener,))
         return deployment
 
     def _open_gates(self, deployment: Deployment) -> None:

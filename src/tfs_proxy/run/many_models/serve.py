@@ -148,10 +148,6 @@ class SharedParts:
         self.deployment: Deployment | None = None
         self._listener = unbound()
 
-    def serves(self, _group: str) -> bool:
-        """True: there is one gunicorn for all models without a script."""
-        return True
-
     async def start(self, request: ServeRequest) -> None:
         """Starts the model servers and the workers; returns once one of these answers."""
         log.info("Processes for all models: %s", capacity(self._settings, models=True))

@@ -96,10 +96,13 @@ class NginxProxy:
     def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
         """Makes nginx serve this; returns the pids of its former workers, which finish their requests.
 
-        Only now may nginx send requests past the workers.
+        Only now may nginx send requests past the workers. What is configured already changes nothing.
         """
-        former = set(child_pids(nginx.pid or 0))
+        config, former = self._workspace.nginx / "nginx.conf", set(child_pids(nginx.pid or 0))
+        before = config.read_text()
         self.configure(serving)
+        if config.read_text() == before:
+            return ()
         nginx.send_signal(signal.SIGHUP)
         return former
 

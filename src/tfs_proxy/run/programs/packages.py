@@ -110,6 +110,26 @@ def plan_install(
     return Install(overlay, site_packages, folder, attempts, env, remedy, unset, settings.install_seconds)
 
 
+class Installed(Struct, frozen=True):
+    """Packages in ``folder``, by the ``requirements`` of ``code``; ``replaced`` are some of our own."""
+
+    folder: Path
+    code: Path
+    requirements: bytes
+    replaced: tuple[str, ...]
+
+
+async def provide(install: Install, before: Installed | None) -> Installed:
+    """Installs the packages, or links those of ``before`` if the same was asked for; raises as `run`."""
+    file = install.folder / "requirements.txt"
+    requirements = file.read_bytes()
+    if before is not None and (before.code, before.requirements) == (install.folder, requirements):
+        install.overlay.symlink_to(before.folder)
+        return before
+    _log.info("installing %s", file.name)
+    return Installed(install.overlay, install.folder, requirements, await run(install))
+
+
 def is_noexec(folder: Path) -> bool:
     """True if ``folder`` is on a file system that is mounted noexec, as Docker's tmpfs is."""
     return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)

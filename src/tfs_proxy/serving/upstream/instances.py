@@ -1,6 +1,5 @@
 """Requests of workers to the supervisor, at the unix socket of its control API."""
 
-import os
 from collections.abc import Mapping
 from contextlib import closing
 from http import HTTPStatus
@@ -62,7 +61,7 @@ def report_state(control_socket: Path, state: WorkerState) -> WorkerOrder:
 
     Raises as `ping`.
     """
-    answer = ask(control_socket, "POST", HEARTBEAT.path.format(group=os.getpgrp()), encode(state))
+    answer = ask(control_socket, "POST", HEARTBEAT.path, encode(state))
     try:
         return decode(answer.body, type=WorkerOrder)
     except DecodeError as error:

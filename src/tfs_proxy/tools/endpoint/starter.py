@@ -26,7 +26,7 @@ from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.run.host.sockets import LOOPBACK, free_blocks
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
-from tfs_proxy.run.reloading.files import snapshot_of_file, snapshot_of_folder
+from tfs_proxy.run.reloading import snapshot_of_file, snapshot_of_folder
 from tfs_proxy.serving.inner_stack import SERVE
 from tfs_proxy.settings.parsers import for_inner_stack
 from tfs_proxy.settings.settings import Settings

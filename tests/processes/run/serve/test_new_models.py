@@ -112,7 +112,7 @@ UNUSABLE: dict[str, Callable[[Path], Path]] = {
 
 
 def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serve, tmp_path: Path) -> None:
-    """Cut off, without a model, with a script that fails: once each, and the old one serves; then a good one."""
+    """Cut off, without a model, with a script that fails: once each, and the old one serves; then good ones."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
     new = tmp_path / "new.tar.gz"
     stack = serve(archive, "--reload")
@@ -124,8 +124,12 @@ def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serv
             assert reason in stack.log
             assert answer(stack) == "first"
             assert is_refused(stack)
+        (server,) = stack.children()["model_server"]
         stand_in_archive(new, script=script("second")).rename(archive)
         stack.wait_until(partial(answers, stack, "second"), "the new archive serves")
+        assert stack.children()["model_server"] == [server], "it has the same models"
+        stand_in_archive(new, script=script("third"), **{"m/2/saved_model.pb": SAVED_MODEL}).rename(archive)
+        stack.wait_until(partial(answers, stack, "third"), "the archive with another model serves")
         stack.wait_until(lambda: not is_refused(stack), "the metric says so")
         counts = sending.finish()
 
@@ -133,6 +137,7 @@ def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(serve: Serv
     assert stack.log.count("The models and code loaded before go on serving.") == 3
     wait_for_one_generation(stack)
     stack.wait_until(lambda: not list(stack.home.glob("*/model")), "the first archive is removed")
+    stack.wait_until(lambda: not list(stack.home.glob("*/[45]")), "so are those that could not be used")
 
 
 def test_a_model_server_that_ends_while_it_loads_is_reported(

@@ -21,8 +21,9 @@ def write(path: Path, text: str) -> None:
 
 
 def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, folder: Path) -> None:
-    """The traceback has file and line, once; requests and /ping go on; the next good scripts are taken."""
+    """The traceback has file and line, once; requests, /ping and the model server go on; good scripts are taken."""
     stack = serve(folder, "--reload")
+    (server,) = stack.children()["model_server"]
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + BROKEN)
         stack.wait_for_log("go on serving")
@@ -35,6 +36,7 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(serve: Serve, fold
 
     assert counts["answered"] > 0
     assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+    assert stack.children()["model_server"] == [server]
     line = f'File "{folder}/code/inference.py", line {len(script("second").splitlines()) + 2}'
     assert stack.log.count(line) == 1, stack.log
     assert "put the module into code/). The models and code loaded before go on serving." in stack.log
@@ -122,7 +124,7 @@ def test_a_script_that_hangs_while_it_is_imported_does_not_hold_up_the_next(
     """A change during a reload begins it anew."""
     stack = serve(folder, "--reload", workers="1")
     write(folder / "code" / "inference.py", "while True: pass\n")
-    stack.wait_for_log("loading the code in new workers")
+    stack.wait_for_log("loading it in new processes")
 
     write(folder / "code" / "inference.py", script("second"))
 

@@ -11,7 +11,7 @@ from support.clock import Clock
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.model_states import MISSES, ModelWatch
 from tfs_proxy.run.readiness import Readiness, ServableState, StackState, StartSteps, read_status
-from tfs_proxy.values.deployment import BootFailure, Instance, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import Instance, WorkerPhase, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -208,19 +208,6 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
 
     missing = asyncio.run(watched())
     assert missing is None if answers_grpc else "does not answer" in str(missing)
-
-
-def test_a_failure_is_told_once() -> None:
-    """A worker goes on saying that it has failed, which may have been dealt with since."""
-    heartbeats = Heartbeats(clock=Clock())
-    failed = WorkerState(1, WorkerPhase.FAILED, failure=BootFailure("no"))
-
-    heartbeats.hear(failed)
-    assert heartbeats.failure == BootFailure("no")
-    heartbeats.forget_loading()
-    heartbeats.hear(failed)
-
-    assert heartbeats.failure is None
 
 
 def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:

@@ -1,0 +1,101 @@
+"""The model servers of an archive, which belong to the run: the next stack takes over those that fit it."""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfs_proxy.model.report.prepare import Prepared
+from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.plan import HostResources, ProcessPlan, plan
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.reloading import Snapshot, snapshot_of_folder
+from tfs_proxy.values.deployment import Instance, ServedModel
+from tfs_proxy.values.layout import Workspace
+
+Contents = Mapping[str, bytes]
+"""A digest of each file of the models, by model, version and path in the version's folder."""
+
+
+class _Started(Struct, frozen=True):
+    """How they were started; ``contents`` are those of the files, None if they changed meanwhile."""
+
+    models: Sequence[ServedModel]
+    planned: ProcessPlan
+    host: HostResources
+    contents: asyncio.Task[Contents | None]
+
+
+class ModelServers:
+    """Processes in the folder of the stack that has started them; they end with the last of their ``users``.
+
+    These are told of each one that ends. ``held`` has ports that no other process may get.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.processes: list[ChildProcess] = []
+        self.instances: tuple[Instance, ...] = ()
+        self.users: list[Readiness] = []
+        self.held = ExitStack()
+        self._started: _Started | None = None
+
+    def follow(self, models: Sequence[ServedModel], planned: ProcessPlan, host: HostResources) -> None:
+        """Notes, just before they start, how that is, for others to be compared with it."""
+        before = _looks(models)
+        reading = in_daemon_thread(lambda: _contents(models, before), "contents of models")
+        self.instances = planned.deployment.instances
+        self._started = _Started(models, planned, host, asyncio.create_task(reading))
+
+    async def fit(self, prepared: Prepared) -> bool:
+        """True if those of ``prepared`` would have the same files, flags, ports and environment."""
+        started = self._started
+        if started is None:
+            return False
+        bases = {model.name: model.base_path for model in started.models}
+        there = [
+            replace(model, base_path=bases.get(model.name, model.base_path)) for model in prepared.models
+        ]
+        planned = plan(there, prepared.served, prepared.settings, self.workspace, started.host)
+        if (planned.model_servers, planned.files) != (started.planned.model_servers, started.planned.files):
+            return False
+        models = prepared.models
+        new = await in_daemon_thread(lambda: _contents(models, _looks(models)), "contents of models")
+        return new is not None and new == await started.contents
+
+    def lose(self, ended: ChildProcess) -> None:
+        """Tells all users that this one has ended."""
+        for readiness in self.users:
+            readiness.lose(self.processes.index(ended))
+
+    async def leave(self, user: Readiness, seconds: float) -> None:
+        """Ends them, within so many seconds, if nobody else uses them; idempotent."""
+        if user in self.users:
+            self.users.remove(user)
+        if not self.users:
+            await asyncio.gather(*(server.stop(seconds) for server in self.processes))
+            self.held.close()
+
+
+def _looks(models: Sequence[ServedModel]) -> Snapshot:
+    folders = [model.base_path / str(version) for model in models for version in model.versions]
+    return {path: look for folder in folders for path, look in snapshot_of_folder(folder).items()}
+
+
+def _contents(models: Sequence[ServedModel], before: Snapshot) -> Contents | None:
+    """Reads all files; None if they are not as ``before`` any more."""
+    names = {path: model for model in models for path in before if path.is_relative_to(model.base_path)}
+    digests: dict[str, bytes] = {}
+    try:
+        for path, model in names.items():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "blake2b").digest()
+            digests[str(Path(model.name) / path.relative_to(model.base_path))] = digest
+    except OSError:
+        return None
+    return digests if _looks(models) == before else None

@@ -1,0 +1,256 @@
+"""``serve --reload``: looks for changes of code, models and archive, and has each complete one loaded."""
+
+import asyncio
+import importlib.util
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tfs_proxy.model.discover import SAVED_MODEL_FILES
+from tfs_proxy.model.s3 import objects_at
+from tfs_proxy.observe.catalogue import UPDATE_REFUSED
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.run.opening import ServeRequest
+from tfs_proxy.run.run_loop import cancel
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import ArchiveError, SettingsError, StopServing
+from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR
+from tfs_proxy.values.names import printable
+from tfs_proxy.values.resources import mounts
+from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
+
+log = logging.getLogger(__name__)
+
+Snapshot = Mapping[Path, object]
+"""The state of each file: time of its last change, size, and inode, which a rename changes; or an ETag."""
+
+TEMPORARY_ENDINGS = ("~", ".swp", ".swx", ".swo", ".tmp", ".pyc")
+TEMPORARY_NAMES = ("__pycache__", "4913")
+"""Python's cache; and the name of a file that vim writes to find out whether it may."""
+
+CODE = "code"
+CODE_SETTLED_SECONDS: Final = 0.05
+"""Changed code is complete after so long without changes: editors write several files, git many."""
+
+MODELS_SETTLED_SECONDS: Final = 2.0
+"""The same for models and archives, which take longer to be copied."""
+
+LOOK_SECONDS: Final = 0.2
+S3_LOOK_SECONDS: Final = 1.0
+SHARE_OF_TIME: Final = 0.1
+"""Most of a core for looking: a folder of many files is looked at less often."""
+
+SHOWN_FILES: Final = 3
+RELOAD: Final = "--reload (TFS_PROXY_RELOAD)"
+KEEPS_ITS_FILE: Final = (
+    "{file} is a mount of its own, so a file that is put in its place is never seen: mount its folder "
+    "instead (docker run -v FOLDER:/opt/ml/model; no subPath in Kubernetes)"
+)
+
+
+def snapshot_of_file(path: Path) -> Snapshot:
+    """The file at ``path``; empty if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return {}
+    return {path: (status.st_mtime_ns, status.st_size, status.st_ino)}
+
+
+def snapshot_of_folder(folder: Path) -> Snapshot:
+    """The files below ``folder``, links followed; without caches, hidden and editors' temporary files.
+
+    The folders that Kubernetes swaps below a ConfigMap are hidden: the links to their files tell the change.
+    """
+    files: dict[Path, object] = {}
+    visited: set[str] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        folders[:] = [] if real in visited else [name for name in folders if not _is_temporary(name)]
+        for name in () if real in visited else names:
+            if not _is_temporary(name):
+                files |= snapshot_of_file(Path(parent, name))
+        visited.add(real)
+    return files
+
+
+def _is_temporary(name: str) -> bool:
+    """True if a file or folder of this name tells nothing about the code."""
+    return name.startswith((".", "#")) or name.endswith(TEMPORARY_ENDINGS) or name in TEMPORARY_NAMES
+
+
+def snapshot_of_models(folder: Path) -> Snapshot:
+    """Files of the folders below ``folder`` that hold a model, at any depth.
+
+    A version whose graph has not been copied yet is left out, and so are files outside of the models.
+    """
+    files = {
+        path: look
+        for path, look in snapshot_of_folder(folder).items()
+        if path.relative_to(folder).parts[0] != CODE
+    }
+    homes = {os.fspath(path.parent) for path in files if path.name in SAVED_MODEL_FILES}
+    return {path: look for path, look in files.items() if not homes.isdisjoint(map(os.fspath, path.parents))}
+
+
+def look_at_models(path: Path) -> Snapshot:
+    """The archive at ``path`` or in it, else the models of that folder; or a model file."""
+    archive = path / ARCHIVE_NAME
+    with suppress(OSError):
+        if path.is_dir():
+            return snapshot_of_file(archive) if archive.is_file() else snapshot_of_models(path)
+    return snapshot_of_file(path)
+
+
+class ModelsInS3:
+    """The object or the objects at an ``s3://`` address: their ETags tell a change."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._client = cache(s3_client)
+        self._last: Snapshot = {}
+        self._reported = ""
+
+    def look(self) -> Snapshot:
+        """Returns the last state if S3 can't be reached."""
+        reason = ""
+        try:
+            self._last = {Path(item.key): item.etag for item in objects_at(self._address, self._client)}
+        except ArchiveError as error:
+            reason = printable(str(error))
+        if reason and reason != self._reported:
+            log.warning("changes can't be seen: %s", reason)
+        self._reported = reason
+        return self._last
+
+
+class SettlingFiles:
+    """Files that differ from the ``loaded`` ones count once they have been the same for ``seconds``."""
+
+    def __init__(self, loaded: Snapshot, seconds: float) -> None:
+        self._loaded = self._seen = loaded
+        self._seconds = seconds
+        self._since = 0.0
+
+    def note(self, files: Snapshot, now: float) -> None:
+        """Notes the files' present state."""
+        if files != self._seen:
+            self._seen, self._since = files, now
+
+    @property
+    def is_pending(self) -> bool:
+        """True if there is a change, complete or not."""
+        return self._seen != self._loaded
+
+    def is_whole(self, now: float) -> bool:
+        """True if there is no change, or a complete one."""
+        return not self.is_pending or now - self._since >= self._seconds
+
+    def take(self) -> list[Path]:
+        """The files that are new, changed or gone, sorted; from here on these are loaded."""
+        before, after = self._loaded, self._seen
+        self._loaded = self._seen
+        return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def forget_bytecode(files: Iterable[Path]) -> None:
+    """Removes Python's byte code of these modules: it can't tell two versions within a second apart."""
+    for path in files:
+        if path.suffix == ".py":
+            with suppress(OSError):  # there is none, or nobody may write there
+                Path(importlib.util.cache_from_source(path)).unlink()
+
+
+class Reloading:
+    """The changes that a run follows. Raises SettingsError if it can't."""
+
+    def __init__(self, settings: Settings, request: ServeRequest) -> None:
+        if request.flags is not None:
+            raise SettingsError(f"{RELOAD} can't be used here: only `tfs-proxy serve` follows changes.")
+        ports, needed = settings.safe_port_range, 4 * settings.instance_count
+        if ports is not None and ports.low + needed - 1 > ports.high:
+            raise SettingsError(
+                f"{RELOAD} can't be used with SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high}: "
+                f"old and new model servers need {needed} ports while both run."
+            )
+        model = request.model or settings.model or str(SAGEMAKER_MODEL_DIR)
+        in_s3, self._path = model.startswith(S3_SCHEME), Path(model).absolute()
+        self._look_at_models = ModelsInS3(model).look if in_s3 else lambda: look_at_models(self._path)
+        self._least_seconds = self._look_seconds = S3_LOOK_SECONDS if in_s3 else LOOK_SECONDS
+        self._code = SettlingFiles({}, CODE_SETTLED_SECONDS)
+        self._models = SettlingFiles({}, MODELS_SETTLED_SECONDS)
+        self._is_refused = False
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """The metric of a change that is refused."""
+        yield MeasuredMetric(UPDATE_REFUSED, {(): float(self._is_refused)})
+
+    def note_models(self) -> None:
+        """Notes the state of models and archive before they are opened."""
+        self._models = SettlingFiles(self._look_at_models(), MODELS_SETTLED_SECONDS)
+        for point in mounts():
+            if point.is_relative_to(self._path.resolve()) and point.is_file():
+                log.warning("%s", KEEPS_ITS_FILE.format(file=printable(str(point))))
+
+    async def follow(self, code: Callable[[], Path | None], load: Callable[[], Awaitable[str]]) -> None:
+        """Has each change loaded; one during a load begins it anew.
+
+        ``code`` is the folder of the code that serves, None if it came in an archive; ``load`` returns what
+        serves then, and raises StopServing if that can't be used.
+        """
+        folder = code()
+        if folder is not None:
+            self._code = SettlingFiles(snapshot_of_folder(folder), CODE_SETTLED_SECONDS)
+        await self._whole_change(code)
+        while True:
+            changed = [*self._models.take(), *self._code.take()]
+            loading = asyncio.create_task(self._load(changed, load))
+            changing = asyncio.create_task(self._whole_change(code))
+            try:
+                await asyncio.wait({loading, changing}, return_when=asyncio.FIRST_COMPLETED)
+                if loading.done():
+                    loading.result()
+                    await changing
+            finally:
+                await cancel(loading, changing)
+
+    async def _whole_change(self, code: Callable[[], Path | None]) -> None:
+        """Waits until files differ from those that were loaded last, and have stopped changing."""
+        while True:
+            await asyncio.sleep(CODE_SETTLED_SECONDS if self._code.is_pending else self._look_seconds)
+            began = time.monotonic()
+            if (folder := code()) is not None:
+                self._code.note(await asyncio.to_thread(snapshot_of_folder, folder), began)
+            self._models.note(await asyncio.to_thread(self._look_at_models), began)
+            self._look_seconds = max(self._least_seconds, (time.monotonic() - began) / SHARE_OF_TIME)
+            is_changed = self._models.is_pending or self._code.is_pending
+            if is_changed and self._code.is_whole(began) and self._models.is_whole(began):
+                return
+
+    async def _load(self, changed: Sequence[Path], load: Callable[[], Awaitable[str]]) -> None:
+        began = time.monotonic()
+        log.info("%s changed: loading it in new processes", shown(changed))
+        forget_bytecode(changed)
+        try:
+            serving = await load()
+        except (StopServing, OSError) as error:
+            self._is_refused = True
+            reason = printable(str(error))
+            sentence = reason if reason.endswith((".", "?")) else f"{reason}."
+            log.error(  # noqa: TRY400 - the sentence says it all
+                "the change can't be used: %s The models and code loaded before go on serving.", sentence
+            )
+        else:
+            self._is_refused = False
+            log.info("%s serves, after %.2f s", serving, time.monotonic() - began)
+
+
+def shown(files: Sequence[Path]) -> str:
+    names = [printable(path.name) for path in files[:SHOWN_FILES]]
+    more = len(files) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
