@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 
+from contract.conftest import Start
 from contract.doors import JSON, SECONDS, Running, first_words
 
 pytestmark = pytest.mark.tensorflow
@@ -72,9 +73,9 @@ def without_readiness(document: Any) -> Any:
 
 
 @pytest.fixture
-def channel(front: Running) -> Iterator[grpc.Channel]:
-    """A client of the published gRPC port."""
-    with grpc.insecure_channel(front.grpc) as opened:
+def channel(stacks: Start) -> Iterator[grpc.Channel]:
+    """A client of the published gRPC port, which has this API behind nginx."""
+    with grpc.insecure_channel(stacks("nginx").grpc) as opened:
         yield opened
 
 

@@ -29,13 +29,8 @@ from tfs_proxy.wire.routes import (
 NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_length $bytes_sent $request"
 """Format of nginx's lines, with the whole request line, since an error page makes GET of the method alone."""
 
-NGINX_GRPC_FORMAT = (
-    "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status $grpc_model 0 0 $request"
-)
-"""Format for calls; nginx writes ``-`` for an empty variable, so it stands next to the status that is set.
-
-``$grpc_model`` is a map of nginx.conf: the model and version that the router says, ``- -`` without one.
-"""
+NGINX_GRPC_FORMAT = "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status - - 0 0 $request"
+"""Format for calls; nginx writes ``-`` for an empty variable, so it stands next to the status that is set."""
 
 SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OTHER, LATEST = "other", "latest"

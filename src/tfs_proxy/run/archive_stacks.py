@@ -42,9 +42,6 @@ from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
 
 log = logging.getLogger(__name__)
 
-ROUTER_SECONDS = 5.0
-"""Longest time for the gRPC router to follow: it is told at once."""
-
 NGINX_SECONDS = 0.5
 """Time in which former workers of nginx may still open streams: until they know of the reload."""
 
@@ -112,10 +109,9 @@ class ArchiveStacks:
             threads_each=settings.gunicorn_threads,
         )
         protocol = OpenInferenceApi(
-            lambda: self.readiness, lambda: ready_versions(self.current), workspace.grpc_router_socket
+            lambda: self.readiness, lambda: ready_versions(self.current), workspace.translator_socket
         )
         routes = {
-            **self._front.grpc_routes.routes,
             **(protocol.routes if settings.publishes_open_inference else {}),
             **served_models(self._served),
             **self._streams.routes,
@@ -149,12 +145,12 @@ class ArchiveStacks:
         deployment = planned.deployment
         self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
-        self._front.start_grpc_router(deployment)
+        self._front.start_translator(deployment.open_inference)
         # A worker that is still loading would take code that is changed from now on, before it is tried.
         await stack.start_in_time(
             prepared, planned, self._front.web, every_worker=self._reloading is not None
         )
-        await self._front.until_grpc_listens()
+        await self._front.until_translator_listens()
         await self._front.route_http(deployment)
         stack.begin_serving()
         self._route_grpc()
@@ -241,7 +237,6 @@ class ArchiveStacks:
             await self._remove(stack)
             raise
         self._exchange(stack, planned)
-        await self._front.grpc_routes.until_idle((), ROUTER_SECONDS)
         return serving(planned)
 
     async def _load(self, stack: Stack, before: Stack) -> ProcessPlan:
@@ -271,20 +266,18 @@ class ArchiveStacks:
         self._route_grpc()
         former_nginx = self._front.begin_to_route_http(deployment)
         self._exchanged.set()
-        ending = asyncio.create_task(self._end(old, former_nginx, stack.servers.workspace))
+        ending = asyncio.create_task(self._end(old, former_nginx))
         self._ending[old] = ending
         ending.add_done_callback(lambda _: self._ending.pop(old))
 
-    async def _end(self, old: Stack, former_nginx: Collection[int], new: Workspace) -> None:
+    async def _end(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""
-        seconds, servers = self._settings.stop_seconds, old.servers.workspace
+        seconds = self._settings.stop_seconds
         if old.children.streams is not None:
             await asyncio.sleep(NGINX_SECONDS)
-        unused = [str(servers.grpc_socket(index)) for index in range(self._settings.instance_count)]
         await asyncio.gather(
             old.children.stop_workers(seconds),
             self._front.until_nginx_drained(former_nginx, seconds),
-            self._front.grpc_routes.until_idle(unused if servers is not new else (), seconds),
         )
         await self._remove(old)
 
@@ -299,7 +292,7 @@ class ArchiveStacks:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _route_grpc(self) -> None:
-        self._front.route_grpc(self.readiness, self.current.servers.workspace)
+        self._front.route_grpc(self.readiness.loaded(), self.current.servers.workspace)
 
 
 def serving(planned: ProcessPlan) -> str:
@@ -330,7 +323,7 @@ def other_ports(settings: Settings, used: Collection[Instance]) -> PortRange | N
 
 
 def refuse_other_kind(before: Deployment, new: Deployment) -> None:
-    """Raises ArchiveError if the gRPC router, which is not restarted, would have to answer in another way."""
+    """Raises ArchiveError if the translator, which is not restarted, would have to answer in another way."""
     if before.open_inference != new.open_inference:
         raise ArchiveError(
             f"the Open Inference Protocol would be answered by the {new.open_inference} instead of the "

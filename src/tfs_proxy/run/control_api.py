@@ -22,6 +22,7 @@ from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
+from tfs_proxy.run import grpc_health
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.scraping import OutsideMetrics
@@ -29,7 +30,7 @@ from tfs_proxy.values.deployment import Deployment, WorkerOrder, WorkerPhase, Wo
 from tfs_proxy.wire import routes as paths
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
-from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 from tfs_proxy.wire.http_server import HttpServer, app_of
 from tfs_proxy.wire.routes import GET, PROBES, Handlers, answer_by, refused_method
 
@@ -84,12 +85,14 @@ class ControlApi:
         self._of_run = of_run
         self._released = asyncio.Event()
         self._count_early: CountEarly | None = None
-        table: Handlers = {
+        table: dict[paths.Route, paths.Handler] = {
             paths.DEPLOYMENT: self._deployment,
             paths.SETTLED: self._settled,
             paths.HEARTBEAT: self._hear_worker,
-            **({} if of_run else {**(routes or {}), paths.PING: self._ping, paths.METRICS: self._metrics}),
         }
+        if of_run is None:
+            of_clients = {paths.PING: self._ping, paths.METRICS: self._metrics}
+            table |= {**(routes or {}), **of_clients, paths.HEALTH_CHECK: self._check_health}
         self._routes = table
         self._client_routes = {route: table[route] for route in table if not route.inner}
         self._early_routes = {route: table[route] for route in table if route.early}
@@ -126,8 +129,10 @@ class ControlApi:
         """Requests of workers."""
         return await self._respond(self._routes, request)
 
-    async def respond_to_client(self, request: HttpRequest) -> HttpResponse:
+    async def respond_to_client(self, request: HttpRequest) -> HttpResponse | StreamedResponse:
         """Clients' requests from nginx, which must not reach inner routes."""
+        if request.path == paths.HEALTH_WATCH.path:
+            return grpc_health.watch(lambda: self._readiness, request.body)
         return await self._respond(self._client_routes, request)
 
     async def _respond(self, handlers: Handlers, request: HttpRequest) -> HttpResponse:
@@ -163,6 +168,9 @@ class ControlApi:
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         return _ok_without(self._readiness.reason())
+
+    async def _check_health(self, request: HttpRequest) -> HttpResponse:
+        return grpc_health.check(self._readiness, request.body)
 
     async def _settled(self, _: HttpRequest) -> HttpResponse:
         return _ok_without(self._stack.readiness.away())

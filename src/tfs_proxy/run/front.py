@@ -1,22 +1,21 @@
-"""The front of a run: its listeners, nginx and the gRPC router, which stay while the stacks behind change."""
+"""The front of a run: its listeners, nginx and the translator, which stay while the stacks behind change."""
 
 import logging
 import time
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from tfs_proxy.run.children import Children, Deaths, Tick
-from tfs_proxy.run.grpc_routes import GrpcRoutes, InstanceGates
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.nginx.proxy import NginxProxy
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
-from tfs_proxy.run.programs import grpc_router
-from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.programs import translator
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import ANY_MODEL, Deployment
+from tfs_proxy.values.deployment import OFF, Deployment
 from tfs_proxy.values.layout import Workspace
 
 log = logging.getLogger(__name__)
@@ -24,31 +23,31 @@ log = logging.getLogger(__name__)
 NO_NGINX = (
     "no nginx in front: the workers listen on the port themselves, which is for development. A client that "
     "stalls holds a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, "
-    "no second try if a worker dies, and no bidirectional streams"
+    "no second try if a worker dies, no bidirectional streams, and no gRPC but the Open Inference Protocol's"
 )
 
 
 class FrontChildren(Children):
-    """nginx and the gRPC router."""
+    """nginx and the translator."""
 
     def __init__(self, deaths: Deaths, tick: Tick) -> None:
         self.down: set[str] = set()
         super().__init__(self.down, deaths, tick)
-        self.grpc_router: ChildProcess | None = None
+        self.translator: ChildProcess | None = None
         self.nginx: ChildProcess | None = None
 
     def in_start_order(self) -> list[ChildProcess]:
-        return [child for child in (self.grpc_router, self.nginx) if child is not None]
+        return [child for child in (self.translator, self.nginx) if child is not None]
 
     def start_nginx(self, spec: ProcessSpec) -> None:
         self.nginx = self.start(spec)
 
-    def start_grpc_router(self, spec: ProcessSpec) -> None:
-        self.grpc_router = self.start(spec)
+    def start_translator(self, spec: ProcessSpec) -> None:
+        self.translator = self.start(spec)
 
     def _is_down(self, child: ChildProcess) -> bool:
-        # A 503 of /ping makes SageMaker replace the container, which serves HTTP without the router.
-        return super()._is_down(child) and child is not self.grpc_router
+        # A 503 of /ping makes SageMaker replace the container, which serves all else without the translator.
+        return super()._is_down(child) and child is not self.translator
 
 
 class Front:
@@ -70,10 +69,9 @@ class Front:
         self._listeners = listeners
         self.web: tuple[Listener, ...] = ()
         self.children = FrontChildren(deaths, tick)
-        self.grpc_routes = GrpcRoutes()
-        self._gates = InstanceGates(workspace, settings.instance_count)
+        self._grpc_sockets: Mapping[int, Path] = {}
         self._proxy: NginxProxy | None = None
-        self._grpc_port: Listener | None = None  # held for the router if there is no nginx
+        self._grpc_port: Listener | None = None  # held for the translator if there is no nginx
 
     @property
     def behind_nginx(self) -> bool:
@@ -110,34 +108,27 @@ class Front:
             self.children.start_nginx(self._proxy.spec(self._environ))
         else:
             self.web = tuple(self._listeners)
-            self._grpc_port = sockets.hold_for_grpc(self._listeners[0], self._settings.grpc_port)
+            if self._settings.publishes_open_inference:
+                self._grpc_port = sockets.hold_for_grpc(self._listeners[0], self._settings.grpc_port)
             log.warning("%s", NO_NGINX)
             if self._settings.extra_ports is not None:
                 log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
         log.info("listening on %s", sockets.shown(self._listeners))
 
-    def start_grpc_router(self, deployment: Deployment | None) -> None:
-        """Starts the router that answers gRPC except TF Serving's calls, and those too without nginx.
+    def start_translator(self, open_inference: str) -> None:
+        """Starts the process of the Open Inference Protocol over gRPC, which ``open_inference`` answers."""
+        if self._takes_grpc and open_inference != OFF:
+            seconds = nginx.answer_seconds(self._settings)
+            listen = None if self._grpc_port is None else sockets.shown_address(self._grpc_port)
+            spec = translator.process(
+                self._settings, self._workspace, seconds, self._environ, open_inference, listen
+            )
+            self.children.start_translator(spec)
 
-        Without a ``deployment`` models come and go, and it has all calls.
-        """
-        if not self._takes_grpc:
-            return
-        spec = grpc_router.process(
-            self._settings,
-            self._workspace,
-            nginx.answer_seconds(self._settings),
-            self._environ,
-            deployment,
-            None if self._grpc_port is None else sockets.shown_address(self._grpc_port),
-        )
-        self.children.start_grpc_router(spec)
-
-    async def until_grpc_listens(self) -> None:
-        """Returns once the gRPC router listens, if there is one."""
-        if self.children.grpc_router is None:
-            return
-        await sockets.until_it_listens(self._workspace.grpc_router_socket)
+    async def until_translator_listens(self) -> None:
+        """Returns once the translator listens, if there is one."""
+        if self.children.translator is not None:
+            await sockets.until_it_listens(self._workspace.translator_socket)
         if self._grpc_port is not None:
             log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
 
@@ -158,12 +149,25 @@ class Front:
         if self._proxy is not None and self.children.nginx is not None:
             await self._proxy.until_gone(self.children.nginx, former, seconds)
 
-    def route_grpc(self, readiness: Readiness, workspace: Workspace) -> None:
-        """Sends gRPC calls only to those model servers of ``workspace`` that are ready."""
-        if self._takes_grpc:
-            ready = {index: workspace.grpc_socket(index) for index in readiness.loaded()}
-            self._gates.route_to(ready)
-            self.grpc_routes.route([ANY_MODEL], ready.values())
+    def route_grpc(self, loaded: Collection[int], workspace: Workspace) -> None:
+        """Sends gRPC calls only to those model servers of ``workspace`` that have their models.
+
+        nginx reaches each by a link, which is there as long: it needs no reload.
+        """
+        if not self._takes_grpc:
+            return
+        ready = {index: workspace.grpc_socket(index) for index in loaded}
+        for index in range(self._settings.instance_count):
+            if ready.get(index) == self._grpc_sockets.get(index):
+                continue
+            gate = self._workspace.grpc_gate(index)
+            if index not in ready:
+                gate.unlink()
+                continue
+            new = gate.with_suffix(".new")
+            new.symlink_to(ready[index])
+            new.rename(gate)  # atomically: there is no moment without a gate for calls
+        self._grpc_sockets = ready
 
     def public(self) -> list[Listener]:
         others = self._proxy.other_listeners if self._proxy is not None else []
@@ -177,12 +181,11 @@ class Front:
             self._proxy.close()
 
     async def stop(self, deadline: float) -> None:
-        """Lets nginx and the router finish their requests until ``deadline``, of `time.monotonic`."""
+        """Lets nginx and the translator finish their requests until ``deadline``, of `time.monotonic`."""
         if self.children.nginx is not None:
             await self.children.nginx.stop(deadline - time.monotonic())
-        if self.children.grpc_router is not None:
-            await self.children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-            self.grpc_routes.end()
+        if self.children.translator is not None:
+            await self.children.translator.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 
     def close(self) -> None:
         for listener in self.web:

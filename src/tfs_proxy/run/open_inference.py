@@ -35,15 +35,15 @@ def ready_versions(stack: ControlledStack) -> Versions:
 class OpenInferenceApi:
     """Answers from the run's ``readiness`` now, and its ``versions`` that serve now.
 
-    On ``grpc_router`` the gRPC router listens, if there is one.
+    On ``translator`` the translator listens, if there is one.
     """
 
     def __init__(
-        self, readiness: Callable[[], Readiness], versions: Callable[[], Versions], grpc_router: Path
+        self, readiness: Callable[[], Readiness], versions: Callable[[], Versions], translator: Path
     ) -> None:
         self._readiness = readiness
         self._versions = versions
-        self._grpc_router = grpc_router
+        self._translator = translator
         self.routes: routes.Handlers = {
             routes.SERVER: self._server,
             routes.LIVE: self._live,
@@ -61,8 +61,8 @@ class OpenInferenceApi:
         )
 
     def _grpc_is_answered(self) -> bool:
-        """Asks the gRPC router itself; ``/ping`` does not, since its 503 would replace the container."""
-        return not self._grpc_router.exists() or accepts(self._grpc_router)
+        """Asks the translator itself; ``/ping`` does not, since its 503 would replace the container."""
+        return not self._translator.exists() or accepts(self._translator)
 
     async def _server(self, _: HttpRequest) -> HttpResponse:
         return _json({"name": SERVER_NAME, "version": __version__, "extensions": EXTENSIONS})

@@ -60,24 +60,22 @@ def worker_workspace() -> Workspace:
     return Workspace(Path(root))
 
 
-class RouterOptions(Struct, frozen=True):
-    """Addresses, sources and limits of the gRPC router.
+class TranslatorOptions(Struct, frozen=True):
+    """Addresses and limits of the translator of the Open Inference Protocol.
 
-    ``loads`` says that models come and go, and that calls wait for them. With ``listen``, HOST:PORT, clients
-    connect to the router itself. Calls that nginx does not see are recorded in the file ``requests``.
-    ``open_inference`` is ``model``, ``script`` or ``off``. A call may wait ``wait_seconds`` for a load, and
-    ``answer_seconds`` for the model server. The values of an inference may take ``decoded_bytes``.
+    ``gates`` are the links to the model servers' sockets, which have ``answer_seconds`` for a call. If
+    ``by_script``, inferences are refused. The values of one may take ``decoded_bytes`` of memory. Reflection
+    tells of the services ``reflected``, too. With ``listen``, HOST:PORT, it takes connections itself.
     """
 
     socket: str
     control_socket: str
-    requests: str
+    gates: tuple[str, ...]
     message_bytes: int
-    wait_seconds: float
     answer_seconds: float
-    loads: bool
-    open_inference: str
+    by_script: bool
     decoded_bytes: int
+    reflected: tuple[str, ...] = ()
     listen: str | None = None
 
 

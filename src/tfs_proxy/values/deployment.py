@@ -12,9 +12,6 @@ from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
 """Values of `Deployment.open_inference`: the model answers, a script does, or nobody."""
 
-ANY_MODEL = ""
-"""The table's entry for model servers that have all models of one archive."""
-
 
 class Instance(Struct, frozen=True):
     """One running model server: its REST and gRPC addresses belong together.

@@ -89,7 +89,7 @@ class Workspace:
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
         self.stages = root / "stages"  # times of requests in each stage, in a table for each worker
-        self.grpc_router_socket = root / "router.sock"  # socket of the gRPC router
+        self.translator_socket = root / "grpc.sock"  # the Open Inference Protocol over gRPC
         self.streams = root / "streams.sock"  # socket of the process that serves bidirectional streams
         self.access = root / "access"  # nginx's lines for the access log
         self.zygote = root / "zygote.sock"  # socket of the process that workers are forked from

@@ -45,9 +45,6 @@ IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
 STAGE_TIMES = "X-Tfs-Proxy-Stages"
 """Header from a worker with the times of a request's stages, for nginx's line in the log."""
 
-GRPC_MODEL = "X-Tfs-Proxy-Model"
-"""Header from the gRPC router with a call's model, and its version or ``-``, for nginx's line in the log."""
-
 
 def wsgi_name(header: str) -> str:
     """Key of a request's header in a WSGI environ (PEP 3333)."""

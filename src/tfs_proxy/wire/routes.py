@@ -131,7 +131,6 @@ DEPLOYMENT = Route("/deployment", GET, _BY_RUN, inner=True)
 SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
 HEARTBEAT = Route("/workers", POST, _BY_RUN, inner=True)
 STREAMS = Route("/streams", POST, _BY_RUN, inner=True)
-GRPC_ROUTES = Route("/grpc-routes", POST, _BY_RUN, inner=True)
 READY_VERSIONS = Route("/ready-versions", GET, _BY_RUN, inner=True)
 LOADED, SERVED, REACHABLE = (
     Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, is_other=True)
@@ -141,19 +140,21 @@ LOADED, SERVED, REACHABLE = (
 
 PREDICTION_SERVICE, GET_MODEL_STATUS = (
     "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/GetModelStatus")
-OPEN_INFERENCE, HEALTH, REFLECTION = (
-    "/inference.GRPCInferenceService/", "/grpc.health.v1.Health/",
-    "/grpc.reflection.v1alpha.ServerReflection/")
+OPEN_INFERENCE, REFLECTION = (
+    "/inference.GRPCInferenceService/", "/grpc.reflection.v1alpha.ServerReflection/")
+GRPC_SERVICES = (
+    "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService",
+    "inference.GRPCInferenceService", "grpc.health.v1.Health")
+HEALTH_CHECK, HEALTH_WATCH = (
+    Route(f"/grpc.health.v1.Health/{name}", POST, _BY_RUN, is_probe=True) for name in ("Check", "Watch"))
 _CALLS = (
-    *(Route(PREDICTION_SERVICE + name, POST, _BY_MODEL_SERVERS, names_model="line")
-        for name in ("Predict", "Classify", "Regress", "MultiInference")),
-    *(Route(path, POST, _BY_MODEL_SERVERS, names_model="line")
-        for path in (PREDICTION_SERVICE + "GetModelMetadata", GET_MODEL_STATUS)),
-    Route(OPEN_INFERENCE + "ModelInfer", POST, _BY_WORKERS, names_model="line"),
+    *(Route(PREDICTION_SERVICE + name, POST, _BY_MODEL_SERVERS)
+        for name in ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")),
+    Route(GET_MODEL_STATUS, POST, _BY_MODEL_SERVERS),
     *(Route(OPEN_INFERENCE + name, POST, _BY_WORKERS)
-        for name in ("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata")),
-    *(Route(path, POST, _BY_WORKERS, is_probe=True)
-        for path in (HEALTH + "Check", HEALTH + "Watch", REFLECTION + "ServerReflectionInfo")),
+        for name in ("ServerLive", "ServerReady", "ServerMetadata",
+            "ModelReady", "ModelMetadata", "ModelInfer")),
+    Route(REFLECTION + "ServerReflectionInfo", POST, _BY_WORKERS, is_probe=True),
 )
 """Calls of gRPC."""
 # fmt: on

@@ -1,1 +1,1 @@
-"""Falcon resources, one file a protocol; gunicorn's worker classes and the gRPC router."""
+"""Falcon resources, one file a protocol; gunicorn's worker classes and the translator."""

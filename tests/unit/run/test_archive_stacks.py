@@ -31,7 +31,7 @@ def test_two_stacks_share_no_port_of_a_range() -> None:
 
 
 def test_the_protocol_is_not_answered_by_another_program() -> None:
-    """The gRPC router goes on, and knows only one."""
+    """The translator goes on, and knows only one."""
     model = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
     refuse_other_kind(model, replace(model, models={"m": (1, 2)}))
 

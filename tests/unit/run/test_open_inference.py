@@ -24,7 +24,9 @@ class Run:
         self.readiness = Readiness(Heartbeats())
         instances = (INSTANCE,) if models else ()
         self.readiness.expect(instances, models)
-        protocol = OpenInferenceApi(lambda: self.readiness, lambda: ready_versions(self), Path("no router"))
+        protocol = OpenInferenceApi(
+            lambda: self.readiness, lambda: ready_versions(self), Path("no translator")
+        )
         self.control_api = ControlApi(self, protocol.routes)
         self.deployment: Deployment | None = deployment(
             "a", models=models, instances=instances, rest_api=True, script_model=script_model

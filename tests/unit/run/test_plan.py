@@ -282,7 +282,7 @@ def test_a_script_that_is_the_model_itself_has_no_api_of_tf_serving_over_grpc() 
     text = nginx.config(replace(GRPC, serving=deployment(instances=())), settings(), WORKSPACE)
 
     assert "grpc://predictions" not in text
-    assert "grpc://inferences" in text
+    assert "grpc://translator" in text
     assert "grpc://predictions" in nginx.config(GRPC, settings(), WORKSPACE)
 
 

@@ -104,13 +104,12 @@ def make_control_api(
     registry: ModelRegistry,
     stacks: ModelStacks,
     on_demand: OnDemandModels | None,
-    grpc_router: Path,
-    more: Handlers,
+    translator: Path,
 ) -> ControlApi:
     """The control API about ``common`` parts, not open yet.
 
     ``measure`` answers scrapes.
-    Without ``on_demand``, only requests to load a model load one. The gRPC router listens on ``grpc_router``.
+    Without ``on_demand``, only requests to load a model load one. The translator listens on ``translator``.
     """
     load = load_below((MODELS_DIR, *words_of(settings.model_folders)), registry, on_demand)
 
@@ -119,10 +118,9 @@ def make_control_api(
         return names if settings.rest_api else None
 
     protocol = OpenInferenceApi(
-        lambda: common.readiness, lambda: _ready_versions(registry, stacks.versions), grpc_router
+        lambda: common.readiness, lambda: _ready_versions(registry, stacks.versions), translator
     )
     routes = {
-        **more,
         **_description(settings, target_model=on_demand is not None),
         **ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served, load).routes,
         **ConsoleApi(registry, stacks.versions, on_demand, settings).routes,

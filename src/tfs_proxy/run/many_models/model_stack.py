@@ -20,7 +20,6 @@ from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
-from tfs_proxy.run.grpc_routes import GrpcRoutes
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.workspace import is_locked, is_path_locked, make_workspace_within
 from tfs_proxy.run.many_models.admission import Turns
@@ -42,7 +41,7 @@ from tfs_proxy.run.readiness import StackState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.http_server import BACKLOG
 from tfs_proxy.wire.media_types import JSON
@@ -113,7 +112,6 @@ class RunFacts(Struct, frozen=True):
     log: LogConfig
     port: int
     gates: HttpGates
-    grpc_routes: GrpcRoutes
     spawn_workers: Spawn
     servers: SharedServers
     turns: Turns
@@ -156,9 +154,6 @@ class ModelStack:
         self._stack = Stack(run.settings.for_one_of_many(name), request, host, of=name)
         self._metrics = RunMetrics(lambda: self._stack, self._workspace.journal)
         self._stages: StageTables | None = None
-        self._routed: Collection[str] = ()
-        self._instances: tuple[Instance, ...] = ()
-        self._is_shut = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -183,12 +178,10 @@ class ModelStack:
 
     @property
     def in_use(self) -> bool:
-        """True if a worker is answering a request, or a model server a call of the gRPC router."""
+        """True if a worker is answering a request."""
         alive = self._stack.readiness.heartbeats.alive
-        return (
-            is_path_locked(self._workspace.deployment)
-            or self._run.grpc_routes.in_use(self._routed)
-            or any(under_way(self._workspace.journal / str(pid)) for pid in alive)
+        return is_path_locked(self._workspace.deployment) or any(
+            under_way(self._workspace.journal / str(pid)) for pid in alive
         )
 
     @property
@@ -211,7 +204,6 @@ class ModelStack:
             deployment = await self._load()
         self._stack.begin_serving()
         self._open_gates(deployment)
-        self.follow_model_servers()
         self._owner.ready(self)
 
     async def _load(self) -> Deployment:
@@ -227,7 +219,6 @@ class ModelStack:
             self._listener.bind(str(self._workspace.root / WEB_SOCKET))
             self._listener.listen(BACKLOG)
             await self._stack.open_control_api()
-        self._instances, self._routed = deployment.instances, tuple(deployment.models)
         await self._stack.start_in_time(prepared, planned, (self._listener,))
         return deployment
 
@@ -244,14 +235,6 @@ class ModelStack:
         if deployment.default_model == self.name and deployment.default_accept in {None, JSON}:
             gates.lead_past_workers(self.name)
 
-    def follow_model_servers(self) -> None:
-        """Sends calls to those model servers that have its models: one that is being restarted has none."""
-        if not self.is_ready or self._is_shut:
-            return
-        loaded = self._run.servers.loaded()
-        sockets = [Path(each.grpc_socket) for each in self._instances if each.index in loaded]
-        self._run.grpc_routes.route(self._routed, sockets)
-
     def lose_model_server(self, index: int) -> None:
         """Makes its workers' requests wait until the ended common model server has the models again."""
         if self.is_ready and self.has_workers and self.models:
@@ -263,8 +246,6 @@ class ModelStack:
 
     def shut(self) -> None:
         """Closes the gates; idempotent."""
-        self._is_shut = True
-        self._run.grpc_routes.forget(self._routed)
         if not self.is_loading:
             self._run.gates.close(self.name, self.models)
 
@@ -282,7 +263,6 @@ class ModelStack:
             await asyncio.gather(
                 self._until_common_workers_end(deadline),
                 self._stack.children.stop_workers(seconds),
-                self._run.grpc_routes.until_idle(self._routed, seconds),
             )
             await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         finally:

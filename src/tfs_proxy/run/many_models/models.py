@@ -224,7 +224,6 @@ class ModelStacks:
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
         self._promised: set[str] = set()
-        self._loaded: frozenset[int] = frozenset()
         self._past: list[MeasuredMetric] = []
         self._stop_by: float | None = None
         self._served: dict[str, Collection[str]] = {}
@@ -328,16 +327,11 @@ class ModelStacks:
             yield from stack.children()
 
     def look(self, names: AbstractSet[str]) -> None:
-        """Notes which models were asked, and which model servers have theirs; call it often.
+        """Notes which models were asked; call it often.
 
         Ends the metrics of models that are not among ``names``, the registry's, any more.
         """
         self._last_uses.look(stack.name for stack in self._stacks)
-        loaded = self._run.servers.loaded()
-        if loaded != self._loaded:
-            self._loaded = loaded
-            for stack in self._stacks:
-                stack.follow_model_servers()
         self._promised &= names
         for name in self._sizes.keys() - names:
             del self._sizes[name]

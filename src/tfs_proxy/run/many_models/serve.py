@@ -36,7 +36,7 @@ from tfs_proxy.run.plan import deployment_of
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.programs.zygote import Zygote
-from tfs_proxy.run.readiness import ExpectedVersion, Readiness, ServableState
+from tfs_proxy.run.readiness import ExpectedVersion, Readiness, ServableState, StackState
 from tfs_proxy.run.run import Run, RunHost
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
 from tfs_proxy.run.sessions import session_metrics, with_session_store
@@ -206,6 +206,12 @@ class ManyModels:
 
     def _lose_model_server(self, index: int) -> None:
         self._stacks.lose_model_server(index)
+        self._route_grpc()
+
+    def _route_grpc(self) -> None:
+        """Sends gRPC calls to those model servers that have all models: one that restarts has none."""
+        if self.readiness.state is not StackState.STARTING:
+            self._front.route_grpc(self._common.servers.loaded(), self._host.workspace)
 
     def _facts(self) -> RunFacts:
         return RunFacts(
@@ -216,7 +222,6 @@ class ManyModels:
             self._records.log,
             self._front.port,
             HttpGates(self._host.workspace.root),
-            self._front.grpc_routes,
             self._zygote.spawn,
             self._common.servers,
             # One core is left to models that serve.
@@ -241,8 +246,7 @@ class ManyModels:
             self._registry,
             self._stacks,
             self._on_demand,
-            workspace.grpc_router_socket,
-            self._front.grpc_routes.routes,
+            workspace.translator_socket,
         )
 
     @property
@@ -267,7 +271,7 @@ class ManyModels:
 
     async def start(self) -> str:
         """Returns the line with the address once the common parts are ready. Raises StartTimeout."""
-        self._front.start_grpc_router(None)
+        self._front.start_translator(self._settings.open_inference)
         limit_seconds = self._settings.wait_time_seconds
         try:
             async with asyncio.timeout(limit_seconds):
@@ -277,12 +281,12 @@ class ManyModels:
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {self.readiness.step}."
             ) from None
         self.readiness.begin_serving()
+        self._route_grpc()
         return ready_line(self._front.url, self._front.reach, loads_on_demand=self._on_demand is not None)
 
     async def _become_ready(self) -> None:
-        self.readiness.begin_step("starting: the gRPC router")
-        await self._front.until_grpc_listens()
         await self._common.start(self._request)
+        await self._front.until_translator_listens()
 
     async def watch(self) -> None:
         """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
@@ -295,6 +299,7 @@ class ManyModels:
         """Handles changes; models come and go at any time, so the next look comes soon."""
         self._zygote.reap_orphans()
         self._stacks.look(self._registry.names)
+        self._route_grpc()
         return True
 
     def abandon_loading(self) -> None:

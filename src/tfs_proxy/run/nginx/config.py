@@ -331,16 +331,14 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
     """The values that publish gRPC; None if it is not published."""
     if proxy.grpc is None:
         return None
-    many = proxy.multi_model is not None
-    seconds = answer_seconds(settings) + (many_models.wait_seconds(settings) if many else 0)
+    seconds = answer_seconds(settings)
     gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     return {
         "addresses": proxy.grpc.addresses,
         "has_http2_directive": proxy.grpc.nginx_version >= HTTP2_DIRECTIVE,
         "request_format": NGINX_GRPC_FORMAT,
         "model_servers": [f"unix:{gate}" for gate in gates],
-        "router": f"unix:{workspace.grpc_router_socket}",
-        "router_upstream": "predictions" if many else "inferences",
+        "translator": f"unix:{workspace.translator_socket}" if settings.publishes_open_inference else None,
         # A script model has no API of TF Serving.
         "has_models": proxy.serving is None or bool(proxy.serving.instances),
         "read_seconds": seconds,

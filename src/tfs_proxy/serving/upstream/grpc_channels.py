@@ -1,4 +1,4 @@
-"""Channels of grpcio to a model server, for scripts; their options are the gRPC router's, too.
+"""Channels of grpcio to a model server, for scripts; their options are the translator's, too.
 
 grpc is imported when a script first asks, so after the fork of the workers: a channel does not survive one.
 """

@@ -18,8 +18,8 @@ from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 
 pytestmark = pytest.mark.tensorflow
 
-ROUTER_SECONDS = 10.0
-"""More than a router needs to start on a machine with much else to do; it takes half a second alone."""
+TRANSLATOR_SECONDS = 10.0
+"""More than a translator needs to start on a machine with much else to do; it takes half a second alone."""
 
 MODEL = "echo"
 """The model that gives back what it gets."""
@@ -32,12 +32,12 @@ def infer(stack: Stack, **more: Any) -> Answer:
     return stack.ask("POST", f"/v2/models/{MODEL}/infer", json.dumps(document))
 
 
-def router_of(stack: Stack) -> int:
-    """The process of the gRPC router."""
+def translator_of(stack: Stack) -> int:
+    """The process of the translator."""
     (pid,) = [
         pid
         for pid in descendants(stack.process.pid)
-        if b"tfs_proxy.worker.router" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"tfs_proxy.worker.translator" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     return pid
 
@@ -62,7 +62,7 @@ def test_a_model_is_not_ready_while_the_model_server_is_away(saved_models: Path)
 
 
 @pytest.mark.slow
-def test_the_server_is_not_ready_without_its_grpc_router(saved_models: Path) -> None:
+def test_the_server_is_not_ready_without_its_translator(saved_models: Path) -> None:
     """KServe's probe follows gRPC, which all clients of the port need; SageMaker's never does."""
     env = {"TFS_PROXY_GRPC_PORT": "0"}
     with serving(str(saved_models / "echo"), "--model-server", "embedded", env=env) as stack:
@@ -72,12 +72,12 @@ def test_the_server_is_not_ready_without_its_grpc_router(saved_models: Path) -> 
 
         assert ready() == 200
         for _ in range(3):
-            os.kill(router_of(stack), signal.SIGKILL)
+            os.kill(translator_of(stack), signal.SIGKILL)
             killed = time.monotonic()
             stack.wait_until(lambda: ready() == 503, "the server is not ready")
             assert stack.ask("GET", "/ping").status == 200
             stack.wait_until(lambda: ready() == 200, "the server is ready again")
-            assert time.monotonic() - killed < ROUTER_SECONDS
+            assert time.monotonic() - killed < TRANSLATOR_SECONDS
 
 
 def test_a_connection_outlives_refusals(served: Stack) -> None:

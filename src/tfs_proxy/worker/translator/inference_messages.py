@@ -39,7 +39,6 @@ from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferRe
 from tfs_proxy.wire.protos.predict import response_parts, tensor_parts
 from tfs_proxy.wire.protos.sizes import parsed_bytes
 from tfs_proxy.wire.protos.tensors import to_array
-from tfs_proxy.worker.router.forwarding import AskedModel
 
 NO_MODEL: Final = "The request names no model: model_name is empty."
 MOST_TENSORS: Final = 1000
@@ -70,6 +69,19 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
 }
 
 Message = TypeVar("Message")
+
+
+class AskedModel(Struct, frozen=True):
+    """Model that a call names, and the version's number or its label, if it names one of them."""
+
+    name: str
+    number: int | None = None
+    label: str = ""
+
+    @property
+    def version(self) -> str:
+        """Number or label as text, "" without either."""
+        return self.label if self.number is None else str(self.number)
 
 
 class TranslatedRequest(Struct, frozen=True):

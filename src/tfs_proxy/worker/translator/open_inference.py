@@ -1,8 +1,8 @@
-"""GRPCInferenceService: passes each call to the models' servers or the supervisor."""
+"""GRPCInferenceService: each call becomes one to a model server, or to the supervisor."""
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -12,11 +12,12 @@ from google.protobuf.message import DecodeError
 from tfs_proxy.data.open_inference.datatypes import model_metadata
 from tfs_proxy.data.serving_json.requests import INTERNAL_SIGNATURE
 from tfs_proxy.model.saved_model import read_signature
+from tfs_proxy.settings.worker_environment import TranslatorOptions
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UpstreamError
-from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.grpc_serving import is_packed, unpacked
 from tfs_proxy.wire.http_answer import BrokenAnswer
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.protos import (
@@ -36,18 +37,16 @@ from tfs_proxy.wire.protos.open_inference import (
     ServerMetadataResponse,
     ServerReadyResponse,
 )
-from tfs_proxy.wire.routes import READY, READY_VERSIONS, SERVER
-from tfs_proxy.worker.router.calls import RefusedCall
-from tfs_proxy.worker.router.forwarding import (
-    MODEL_SERVICE,
+from tfs_proxy.wire.routes import (
+    GET_MODEL_STATUS,
+    OPEN_INFERENCE,
     PREDICTION_SERVICE,
-    SCRIPT_IS_THE_MODEL,
-    AskedModel,
-    ForwardedCall,
-    Handler,
-    TfServingForwarding,
+    READY,
+    READY_VERSIONS,
+    SERVER,
 )
-from tfs_proxy.worker.router.inference_messages import (
+from tfs_proxy.worker.translator.inference_messages import (
+    AskedModel,
     TranslatedRequest,
     asked_version,
     check_against,
@@ -56,16 +55,20 @@ from tfs_proxy.worker.router.inference_messages import (
     parsed,
     translated,
 )
-from tfs_proxy.worker.router.model_servers import ControlClient
+from tfs_proxy.worker.translator.model_servers import ControlClient, ModelServers, RefusedCall
 
 Answer = TypeVar("Answer")
+Handler = Callable[[bytes, Any], Awaitable[bytes]]
+"""Function that answers one call: takes a message and its ``grpc.aio.ServicerContext``, returns a message."""
 
-
-SERVICE: Final = "inference.GRPCInferenceService"
-PREDICT: Final = f"/{PREDICTION_SERVICE}/Predict"
-GET_METADATA: Final = f"/{PREDICTION_SERVICE}/GetModelMetadata"
-GET_STATUS: Final = f"/{MODEL_SERVICE}/GetModelStatus"
+SERVICE: Final = OPEN_INFERENCE.strip("/")
+PREDICT: Final = f"{PREDICTION_SERVICE}Predict"
+GET_METADATA: Final = f"{PREDICTION_SERVICE}GetModelMetadata"
 SIGNATURE_DEF: Final = "signature_def"
+
+SCRIPT_IS_THE_MODEL: Final = (
+    "this model is a script, which answers over HTTP only: there is no gRPC API of it"
+)
 
 ANSWERED_BY_SCRIPT: Final = (
     "inferences are answered by a script here, which takes them over HTTP only: POST them to "
@@ -83,23 +86,12 @@ _NOT_READY = frozenset({GrpcCode.NOT_FOUND, GrpcCode.INVALID_ARGUMENT, GrpcCode.
 
 
 class OpenInferenceService:
-    """Calls of the protocol; if ``by_script``, the models answer no inferences.
+    """Calls of the protocol, which end at the model servers or the control API."""
 
-    The values of one request may take ``decoded_bytes`` of memory.
-    """
-
-    def __init__(
-        self,
-        forwarding: TfServingForwarding,
-        control: ControlClient,
-        *,
-        by_script: bool,
-        decoded_bytes: int = DEFAULT_DECODED_BYTES,
-    ) -> None:
-        self._forwarding = forwarding
+    def __init__(self, servers: ModelServers, control: ControlClient, options: TranslatorOptions) -> None:
+        self._servers = servers
         self._control = control
-        self._by_script = by_script
-        self._decoded_bytes = decoded_bytes
+        self._options = options
 
     def methods(self) -> Mapping[str, Handler]:
         of_few_bytes: dict[str, Handler] = {
@@ -114,7 +106,9 @@ class OpenInferenceService:
         return {name: partial(self._unpacked, handler) for name, handler in handlers.items()}
 
     async def _unpacked(self, handler: Handler, message: bytes, context: Any) -> bytes:
-        return await handler(await self._forwarding.unpacked(message), context)
+        if is_packed(message):
+            message = await asyncio.to_thread(unpacked, message, self._options.message_bytes)
+        return await handler(message, context)
 
     @staticmethod
     async def _live(_message: bytes, _context: Any) -> bytes:
@@ -168,9 +162,9 @@ class OpenInferenceService:
     async def _signatures(self, asked: AskedModel, context: Any) -> dict[str, Signature]:
         """Signatures of a version by name. Raises RefusedCall as the model server does."""
         request = GetModelMetadataRequest(model_spec=model_spec(asked), metadata_field=[SIGNATURE_DEF])
-        call = ForwardedCall(GET_METADATA, asked, request.SerializeToString(), context)
+        message = await self._servers.call(GET_METADATA, request.SerializeToString(), context)
         try:
-            answer = GetModelMetadataResponse.FromString(await self._forwarding.forward(call))
+            answer = GetModelMetadataResponse.FromString(message)
             by_name = SignatureDefMap.FromString(answer.metadata[SIGNATURE_DEF].value).signature_def
         except DecodeError as error:
             raise UpstreamError("The model server's metadata can't be read.") from error
@@ -178,20 +172,19 @@ class OpenInferenceService:
         return {name: read_signature(name, memoryview(by_name[name].SerializeToString())) for name in names}
 
     async def _available(self, asked: AskedModel, context: Any) -> list[int]:
-        """Versions that the model's server has loaded; the call may wait for their load."""
+        """Versions that the model's server has loaded."""
         request = GetModelStatusRequest(model_spec=model_spec(AskedModel(asked.name)))
-        call = ForwardedCall(GET_STATUS, asked, request.SerializeToString(), context)
-        statuses = GetModelStatusResponse.FromString(await self._forwarding.forward(call))
+        message = await self._servers.call(GET_MODEL_STATUS, request.SerializeToString(), context)
+        statuses = GetModelStatusResponse.FromString(message)
         available = ModelVersionStatus.State.Value("AVAILABLE")
         return sorted(one.version for one in statuses.model_version_status if one.state == available)
 
     async def _infer(self, message: bytes, context: Any) -> bytes:
-        if self._by_script:
+        if self._options.by_script:
             raise RefusedCall(GrpcCode.UNIMPLEMENTED, ANSWERED_BY_SCRIPT)
-        request = await _off_the_loop_if_large(translated, message, self._decoded_bytes)
-        call = ForwardedCall(PREDICT, request.asked, request.message, context)
+        request = await _off_the_loop_if_large(translated, message, self._options.decoded_bytes)
         try:
-            answer = await self._forwarding.forward(call)
+            answer = await self._servers.call(PREDICT, request.message, context)
         except RefusedCall as refused:
             raise await self._explained(refused, message, request, context) from None
         return await _off_the_loop_if_large(infer_answer, answer, request)
@@ -202,10 +195,14 @@ class OpenInferenceService:
         """Refusal of an inference in the client's terms, if more is known than by the model server."""
         if refused.code is GrpcCode.INVALID_ARGUMENT:
             return await self._misfit(message, request, context) or refused
-        if refused.code is not GrpcCode.NOT_FOUND or self._forwarding.has_model_server(request.asked.name):
+        if refused.code is not GrpcCode.NOT_FOUND or request.asked.label:
             return refused
-        # A model that no model server knows, and that serves nevertheless, is a script.
-        is_script = request.asked.name in await self._ready_versions()
+        try:
+            versions = (await self._ready_versions()).get(request.asked.name, ())
+        except RefusedCall:
+            return refused
+        # A version that no model server knows, and that serves nevertheless, is a script's.
+        is_script = request.asked.number in versions if request.asked.number is not None else bool(versions)
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL) if is_script else refused
 
     async def _misfit(self, message: bytes, request: TranslatedRequest, context: Any) -> BadInput | None:
@@ -237,7 +234,7 @@ class OpenInferenceService:
 
     async def _ask(self, path: str) -> HttpResponse:
         try:
-            return await self._control.ask("GET", path)
+            return await self._control.ask(path)
         except (OSError, BrokenAnswer):
             raise RefusedCall(GrpcCode.UNAVAILABLE, NO_SUPERVISOR) from None
 

@@ -13,9 +13,9 @@ from tfs_proxy.wire.protos import PredictRequest, PredictResponse, TensorProto
 from tfs_proxy.wire.protos.open_inference import InferParameter, ModelInferRequest, ModelInferResponse
 from tfs_proxy.wire.protos.predict import model_spec, response_bytes
 from tfs_proxy.wire.protos.tensors import to_array
-from tfs_proxy.worker.router.forwarding import AskedModel
-from tfs_proxy.worker.router.inference_messages import (
+from tfs_proxy.worker.translator.inference_messages import (
     MOST_TENSORS,
+    AskedModel,
     TranslatedRequest,
     infer_answer,
     translated,

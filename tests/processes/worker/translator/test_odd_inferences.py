@@ -1,4 +1,4 @@
-"""Inferences that are wrong, or are no messages, sent to a router in front of a real model server."""
+"""Inferences that are wrong, or are no messages, sent to a translator in front of a real model server."""
 
 import random
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from support.grpc_calls import SECONDS, refusal
-from support.grpc_router import Router
 from support.model_fixtures import EmbeddedServer
+from support.translators import Translator
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
 
 pytestmark = pytest.mark.tensorflow
@@ -18,14 +18,16 @@ SERVICE = "/inference.GRPCInferenceService"
 MODEL = "half_plus_two"
 DECODED_BYTES = 100_000
 CODES = {"INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
-"""What is a client's own mistake, and what a router without a supervisor can't know."""
+"""What is a client's own mistake, and what a translator without a supervisor can't know."""
 
 
 @pytest.fixture(scope="module")
-def router(embedded_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """A router whose requests may take little memory."""
-    running = Router(tmp_path_factory.mktemp("router"), decoded_bytes=DECODED_BYTES)
-    running.lead(MODEL, to=(Path(embedded_server.grpc_socket),))
+def translator(
+    embedded_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Translator]:
+    """A translator whose requests may take little memory."""
+    running = Translator(tmp_path_factory.mktemp("translator"), decoded_bytes=DECODED_BYTES)
+    running.lead(Path(embedded_server.grpc_socket))
     yield running
     running.close()
 
@@ -36,22 +38,22 @@ def asking(**fields: Any) -> ModelInferRequest:
     return ModelInferRequest(**{"model_name": MODEL, "id": "id-1", "inputs": [tensor], **fields})
 
 
-def answer_of(router: Router, message: bytes, method: str = "ModelInfer") -> bytes:
+def answer_of(translator: Translator, message: bytes, method: str = "ModelInfer") -> bytes:
     """The answer to bytes that may be a message."""
-    call = router.channel.unary_unary(f"{SERVICE}/{method}")
+    call = translator.channel.unary_unary(f"{SERVICE}/{method}")
     return bytes(call(message, timeout=SECONDS))
 
 
-def refused(router: Router, request: ModelInferRequest) -> tuple[str, str]:
+def refused(translator: Translator, request: ModelInferRequest) -> tuple[str, str]:
     """Code and text that an inference is refused with."""
-    return refusal(lambda: answer_of(router, request.SerializeToString()))
+    return refusal(lambda: answer_of(translator, request.SerializeToString()))
 
 
-def check_that_it_answers(router: Router) -> None:
+def check_that_it_answers(translator: Translator) -> None:
     """A good inference is answered, and nothing has been logged."""
-    answer = ModelInferResponse.FromString(answer_of(router, asking().SerializeToString()))
+    answer = ModelInferResponse.FromString(answer_of(translator, asking().SerializeToString()))
     assert (answer.id, [output.name for output in answer.outputs]) == ("id-1", ["y"])
-    assert "Traceback" not in router.log.read_text()
+    assert "Traceback" not in translator.log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -68,34 +70,34 @@ def check_that_it_answers(router: Router) -> None:
     ],
 )
 def test_a_tensor_that_the_model_server_refuses_is_named(
-    router: Router, inputs: list[Any], sentence: str
+    translator: Translator, inputs: list[Any], sentence: str
 ) -> None:
     """As the signature has it, and as REST says it."""
-    assert refused(router, asking(inputs=inputs)) == ("INVALID_ARGUMENT", sentence)
+    assert refused(translator, asking(inputs=inputs)) == ("INVALID_ARGUMENT", sentence)
 
 
-def test_an_output_that_there_is_not_is_named(router: Router) -> None:
+def test_an_output_that_there_is_not_is_named(translator: Translator) -> None:
     """With those that the model gives."""
-    assert refused(router, asking(outputs=[{"name": "w"}])) == (
+    assert refused(translator, asking(outputs=[{"name": "w"}])) == (
         "INVALID_ARGUMENT",
         'The output "w" is unknown: the model gives y.',
     )
 
 
-def test_other_refusals_are_the_model_servers_own(router: Router) -> None:
+def test_other_refusals_are_the_model_servers_own(translator: Translator) -> None:
     """A signature and a version that it does not have."""
-    code, text = refused(router, asking(parameters={"signature": {"string_param": "nope"}}))
+    code, text = refused(translator, asking(parameters={"signature": {"string_param": "nope"}}))
     assert code in {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND"}
     assert "nope" in text
-    assert refused(router, asking(model_version="7"))[0] == "NOT_FOUND"
+    assert refused(translator, asking(model_version="7"))[0] == "NOT_FOUND"
 
 
-def test_what_would_take_much_memory_is_refused(router: Router) -> None:
+def test_what_would_take_much_memory_is_refused(translator: Translator) -> None:
     """A thousand times as much as a message; other calls have a small limit."""
     tensor = {"name": "x", "datatype": "BYTES", "shape": [10_000]}
-    code, text = refused(router, asking(inputs=[tensor], raw_input_contents=[b"\0" * 40_000]))
+    code, text = refused(translator, asking(inputs=[tensor], raw_input_contents=[b"\0" * 40_000]))
     assert (code, 'The input "x" becomes more than' in text) == ("RESOURCE_EXHAUSTED", True)
-    check_that_it_answers(router)
+    check_that_it_answers(translator)
 
 
 def mutated(dice: random.Random, message: bytes) -> bytes:
@@ -116,7 +118,7 @@ def mutated(dice: random.Random, message: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_bytes_end_the_router(router: Router, seed: int) -> None:
+def test_no_bytes_end_the_translator(translator: Translator, seed: int) -> None:
     """Each is answered, or refused as a client's mistake, by every method; nothing is logged."""
     dice = random.Random(seed)
     raw = asking(raw_input_contents=[b"\0\0\x80?" * 2], parameters={"p": {"double_param": 0.5}})
@@ -126,8 +128,8 @@ def test_no_bytes_end_the_router(router: Router, seed: int) -> None:
     for _ in range(100):
         message, method = mutated(dice, dice.choice(messages)), dice.choice(methods)
         try:
-            answer_of(router, message, method)
+            answer_of(translator, message, method)
         except grpc.RpcError as error:
             failed: Any = error
             assert failed.code().name in CODES, (message, method, failed.details())
-    check_that_it_answers(router)
+    check_that_it_answers(translator)

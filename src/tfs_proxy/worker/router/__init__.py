@@ -1,1 +1,0 @@
-"""Server of gRPC for multi-model mode: it sends each call from nginx to a model server of the named model."""

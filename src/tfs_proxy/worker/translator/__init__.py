@@ -1,0 +1,1 @@
+"""The Open Inference Protocol over gRPC: makes calls of TensorFlow Serving of its inferences."""

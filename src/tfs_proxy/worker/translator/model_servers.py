@@ -1,0 +1,145 @@
+"""Calls of the translator's own: to the model servers of the run, and to its control API."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from grpc import aio
+
+from tfs_proxy.serving.upstream.grpc_channels import CONNECT_FAILED, OPTIONS
+from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, not_answered
+from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer, read_response
+from tfs_proxy.wire.http_messages import HttpResponse
+
+CODES: Final[Mapping[int, GrpcCode]] = {
+    400: GrpcCode.INVALID_ARGUMENT,
+    404: GrpcCode.NOT_FOUND,
+    413: GrpcCode.RESOURCE_EXHAUSTED,
+    500: GrpcCode.INTERNAL,
+    501: GrpcCode.UNIMPLEMENTED,
+    503: GrpcCode.UNAVAILABLE,
+    504: GrpcCode.DEADLINE_EXCEEDED,
+    507: GrpcCode.RESOURCE_EXHAUSTED,
+}
+MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
+
+_OWN_DEADLINE = "Deadline Exceeded"
+"""Text of gRPC's own if the model server does not answer in time."""
+
+_NOT_PASSED_ON = frozenset({"user-agent"})
+"""Metadata that gRPC sets itself."""
+
+
+class RefusedCall(Exception):
+    def __init__(self, code: GrpcCode, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+    @classmethod
+    def for_status(cls, status: int, text: str) -> "RefusedCall":
+        return cls(CODES.get(status, GrpcCode.UNKNOWN), text)
+
+
+class NotConnected(Exception):
+    """No connection to the model server could be opened: nothing was sent."""
+
+
+class ControlClient:
+    """Requests to the supervisor over its control API's unix socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def ask(self, path: str) -> HttpResponse:
+        """Ask the control API. Raises OSError if it can't be reached, and BrokenAnswer."""
+        reader, writer = await asyncio.open_unix_connection(self._socket)
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = bytearray()
+            while part := await reader.read(MOST_ANSWER_BYTES):
+                answer += part
+                if len(answer) > MOST_ANSWER_BYTES:
+                    raise BrokenAnswer(f"the answer to {path} is too long")
+        finally:
+            writer.close()
+        if not answer:
+            raise NoAnswer(f"no answer to {path}")
+        parts = iter([bytes(answer)])
+        return read_response(lambda: next(parts, b""))
+
+
+class ModelServers:
+    """The run's model servers, each of which has every model; they take turns.
+
+    ``gates`` are nginx's links to their sockets, which are there while a server has its models. An answer may
+    take ``answer_seconds``.
+    """
+
+    def __init__(self, gates: Sequence[str], answer_seconds: float) -> None:
+        self._gates, self._answer_seconds = tuple(map(Path, gates)), answer_seconds
+        self._turns = itertools.count()
+        self._channels: dict[str, Any] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def call(self, path: str, message: bytes, context: Any) -> bytes:
+        """Answer of a model server to a call of the method at ``path``; if one takes none, the next one's.
+
+        Raises RefusedCall with the model server's own status, or the reason why none answers.
+        """
+        sockets, turn = self._sockets(), next(self._turns)
+        for step in range(len(sockets)):
+            with suppress(NotConnected):
+                return await self._ask(sockets[(turn + step) % len(sockets)], path, message, context)
+        raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
+
+    async def close(self) -> None:
+        while self._channels:
+            await self._channels.popitem()[1].close()
+
+    def _sockets(self) -> list[str]:
+        """Sockets of the servers that may be called; channels to others close once their calls have ended."""
+        sockets: list[str] = []
+        for gate in self._gates:
+            with suppress(FileNotFoundError):
+                sockets.append(str(gate.readlink()))
+        for gone in self._channels.keys() - sockets:
+            closing = asyncio.create_task(self._channels.pop(gone).close(self._answer_seconds))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        return sockets
+
+    async def _ask(self, socket: str, path: str, message: bytes, context: Any) -> bytes:
+        if socket not in self._channels:
+            self._channels[socket] = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+        left_seconds = context.time_remaining()
+        limit_seconds = min(
+            self._answer_seconds, self._answer_seconds if left_seconds is None else left_seconds
+        )
+        method = self._channels[socket].unary_unary(path)
+        try:
+            answer: bytes = await method(message, timeout=limit_seconds, metadata=_passed_on(context))
+        except aio.AioRpcError as error:
+            code, text = GrpcCode(error.code().value[0]), error.details() or ""
+            if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
+                raise NotConnected from None
+            if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:
+                text = not_answered(MODEL_SERVER, limit_seconds)
+            raise RefusedCall(code, text) from None
+        return answer
+
+
+def _passed_on(context: Any) -> Sequence[tuple[str, str | bytes]]:
+    """Metadata of the client for the model server, with its request id and trace.
+
+    grpcio accepts values from clients that it refuses to send: what is neither binary nor printable ASCII.
+    """
+    return tuple(
+        (key, value)
+        for key, value in context.invocation_metadata()
+        if key not in _NOT_PASSED_ON
+        and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
+    )
