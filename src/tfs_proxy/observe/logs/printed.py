@@ -1,10 +1,9 @@
-"""Printed text as entries: lines, of which a traceback's stay together, and streams for a script's output."""
+"""Printed text as entries: lines, of which a traceback's stay together, and files for a script's output."""
 
 import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfs_proxy.observe.logs.entry import STDERR, STDOUT, EntryHandler
@@ -68,111 +67,69 @@ def split_traceback(lines: list[str]) -> tuple[str, str]:
     return lines[-1], "\n".join(lines) if lines[0].startswith(_TRACEBACK) else ""
 
 
-Say = Callable[[str, str, str], None]
-"""Function that writes an entry: message, level, exception."""
+class PrintedLines(io.RawIOBase):
+    """File whose lines are entries of ``handler``; lines of concurrent requests stay apart.
 
-
-class LoggedStream(io.TextIOBase):
-    """Stream whose lines are entries; lines of concurrent requests stay apart.
-
-    ``descriptor`` is for programs that the script starts; ``unfinished`` is text that has been printed
-    without its line end.
+    ``descriptor`` is for programs that a script starts; ``unfinished`` is text without its line's end.
     """
 
-    def __init__(self, say: Say, level: str, descriptor: int) -> None:
-        self._say = say
-        self._level = level
-        self._descriptor = descriptor
+    name = "<log>"
+
+    def __init__(self, handler: EntryHandler, level: str, descriptor: int) -> None:
+        self._handler, self._level, self._descriptor = handler, level, descriptor
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        """Drop what there is, after a fork, too: threads that may hold the lock are not in the child."""
         self._lock = threading.RLock()
         self.unfinished: dict[int, Printed] = {}
-        self.buffer = _Bytes(self)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin_in_child)
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
-        return "utf-8"
-
-    @property
-    def errors(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
-        """Error handler of the encoding, which never fails."""
-        return "backslashreplace"
 
     def fileno(self) -> int:
-        """Descriptor for programs that the script starts."""
         return self._descriptor
 
     def writable(self) -> bool:
         return True
 
-    def isatty(self) -> bool:
-        """Return False: escapes of a terminal would end up in entries."""
-        return False
-
-    def write(self, text: str) -> int:
-        """Take in ``text``; text without a line's end waits for it."""
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    def write(self, data: Any) -> int:
+        """Take in text; without a line's end it waits for it."""
+        read = bytes(data)
         with self._lock:
             key = _key(current_request())
             printed = self.unfinished.setdefault(key, Printed(MOST_CHARACTERS))
-            self._emit(printed.add(text))
+            self._log(printed.add(read.decode(errors="backslashreplace")))
             if not printed.waits:
                 del self.unfinished[key]
-        return len(text)
+        return len(read)
 
     def finish(self, record: RequestRecord | None = None) -> None:
-        """Write the unfinished line of this request (None: of this thread)."""
+        """Log the unfinished line of this request (None: of this thread)."""
         with self._lock:
             printed = self.unfinished.pop(_key(record), None)
             if printed is not None:
-                self._emit(printed.rest())
-
-    def reconfigure(self, **_options: Any) -> None:
-        """Do nothing, for scripts that reconfigure files; lines are never kept back here."""
+                self._log(printed.rest())
 
     def close(self) -> None:
         """Stay open: a script must not end the log."""
 
-    def _begin_in_child(self) -> None:
-        """Drop unfinished lines of other threads: only the thread that forked is here."""
-        self._lock = threading.RLock()
-        self.unfinished = {}
-
-    def _emit(self, events: Iterable[list[str]]) -> None:
+    def _log(self, events: list[list[str]]) -> None:
         for event in events:
             message, exception = split_traceback(event)
             if message:
-                self._say(message, "error" if exception else self._level, exception)
-
-
-class _Bytes(io.BufferedIOBase):
-    """Byte stream of a script: ``sys.stdout.buffer``."""
-
-    def __init__(self, text: LoggedStream) -> None:
-        self._text = text
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        read = bytes(data)
-        self._text.write(read.decode(errors="backslashreplace"))
-        return len(read)
-
-    def fileno(self) -> int:
-        return self._text.fileno()
-
-    def close(self) -> None:
-        """Stay open: a script must not end the log."""
+                self._handler.say(message, "error" if exception else self._level, exception)
 
 
 def _key(record: RequestRecord | None) -> int:
     return threading.get_ident() if record is None else id(record)
 
 
-def print_to(handler: EntryHandler) -> tuple[LoggedStream, LoggedStream]:
+def text_file(lines: PrintedLines) -> io.TextIOWrapper:
+    """Make a file for ``sys.stdout`` or ``sys.stderr``, which keeps nothing back."""
+    return io.TextIOWrapper(lines, "utf-8", "backslashreplace", newline="\n", write_through=True)
+
+
+def print_to(handler: EntryHandler) -> tuple[PrintedLines, PrintedLines]:
     """Make entries of all that this process prints from here on."""
-    output = sys.stdout = LoggedStream(handler.say, "info", STDOUT)
-    errors = sys.stderr = LoggedStream(handler.say, "warning", STDERR)
+    output, errors = PrintedLines(handler, "info", STDOUT), PrintedLines(handler, "warning", STDERR)
+    sys.stdout, sys.stderr = text_file(output), text_file(errors)
     return output, errors

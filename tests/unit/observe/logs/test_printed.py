@@ -1,5 +1,6 @@
 """What scripts print, as entries with the request that printed it."""
 
+import io
 import os
 import signal
 import threading
@@ -8,18 +9,20 @@ import traceback
 import pytest
 
 from support.waiting import wait_until
-from tfs_proxy.observe.logs.printed import MOST_CHARACTERS, MOST_LINES, LoggedStream
+from tfs_proxy.observe.logs.entry import EntryHandler
+from tfs_proxy.observe.logs.printed import MOST_CHARACTERS, MOST_LINES, PrintedLines, text_file
 from tfs_proxy.observe.request_record import RequestRecord, current_request, handling
 
 
-class Said:
-    """Keeps what a stream says, with the request at that moment."""
+class Said(EntryHandler):
+    """Keeps what is logged, with the request at that moment."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.entries: list[tuple[str, str, str]] = []
         self.exceptions: list[str] = []
 
-    def __call__(self, message: str, level: str, exception: str) -> None:
+    def say(self, message: str, level: str, exception: str = "") -> None:
         record = current_request()
         self.entries.append((record.request_id if record else "", level, message))
         self.exceptions.append(exception)
@@ -31,11 +34,17 @@ def said() -> Said:
 
 
 @pytest.fixture
-def stream(said: Said) -> LoggedStream:
-    return LoggedStream(said, "info", 1)
+def lines(said: Said) -> PrintedLines:
+    return PrintedLines(said, "info", 1)
 
 
-def test_a_line_is_an_entry_however_it_is_written(stream: LoggedStream, said: Said) -> None:
+@pytest.fixture
+def stream(lines: PrintedLines) -> io.TextIOWrapper:
+    """What a script has as ``sys.stdout``."""
+    return text_file(lines)
+
+
+def test_a_line_is_an_entry_however_it_is_written(stream: io.TextIOWrapper, said: Said) -> None:
     """Parts, several lines at once, bytes and flushes."""
     print("a", end="", file=stream)
     print("b", flush=True, file=stream)
@@ -46,7 +55,7 @@ def test_a_line_is_an_entry_however_it_is_written(stream: LoggedStream, said: Sa
     assert [message for _, _, message in said.entries] == ["ab", "c", "d", "é"]
 
 
-def test_lines_of_requests_at_a_time_stay_apart(stream: LoggedStream, said: Said) -> None:
+def test_lines_of_requests_at_a_time_stay_apart(stream: io.TextIOWrapper, said: Said) -> None:
     one, two = RequestRecord("one"), RequestRecord("two")
     for part in ("a", "b", "\n"):
         for record in (one, two):
@@ -56,20 +65,22 @@ def test_lines_of_requests_at_a_time_stay_apart(stream: LoggedStream, said: Said
     assert said.entries == [("one", "info", "ab"), ("two", "info", "ab")]
 
 
-def test_what_has_no_line_end_comes_at_the_end_of_the_request(stream: LoggedStream, said: Said) -> None:
+def test_text_without_a_line_end_comes_at_the_end_of_the_request(
+    stream: io.TextIOWrapper, lines: PrintedLines, said: Said
+) -> None:
     record = RequestRecord("one")
     with handling(record):
         print("left", end="", file=stream)
-    assert stream.unfinished
+    assert lines.unfinished
     print("other", file=stream)
     with handling(record):
-        stream.finish(record)
+        lines.finish(record)
 
     assert said.entries == [("", "info", "other"), ("one", "info", "left")]
-    assert not stream.unfinished
+    assert not lines.unfinished
 
 
-def test_a_printed_traceback_is_one_entry(stream: LoggedStream, said: Said) -> None:
+def test_a_printed_traceback_is_one_entry(stream: io.TextIOWrapper, said: Said) -> None:
     try:
         int("bad")
     except ValueError:
@@ -79,7 +90,7 @@ def test_a_printed_traceback_is_one_entry(stream: LoggedStream, said: Said) -> N
     assert said.exceptions[0].startswith("Traceback")
 
 
-def test_a_line_or_a_traceback_without_end_does_not_fill_memory(stream: LoggedStream, said: Said) -> None:
+def test_a_line_or_a_traceback_without_end_does_not_fill_memory(stream: io.TextIOWrapper, said: Said) -> None:
     """What is there so far is an entry."""
     for _ in range(100):
         print("x" * 1000, end="", file=stream)
@@ -90,11 +101,13 @@ def test_a_line_or_a_traceback_without_end_does_not_fill_memory(stream: LoggedSt
     assert len(said.entries) > 100_000 / MOST_CHARACTERS + MOST_LINES
 
 
-def test_it_is_what_scripts_expect_of_a_text_stream(stream: LoggedStream) -> None:
+def test_it_is_what_scripts_expect_of_a_text_stream(stream: io.TextIOWrapper, said: Said) -> None:
     """Attributes that libraries look at."""
     stream.reconfigure(line_buffering=True)
     stream.close()
 
+    print("\udcff", file=stream)
+    assert said.entries == [("", "info", "\\udcff")]
     assert (stream.encoding, stream.isatty(), stream.fileno(), stream.writable()) == ("utf-8", False, 1, True)
     with pytest.raises(TypeError, match="must be str"):
         stream.write(b"x")  # type: ignore[arg-type]
@@ -105,13 +118,14 @@ def test_a_child_of_a_script_s_fork_prints_while_another_thread_did() -> None:
     reading, writing = os.pipe()
     holds, ends = threading.Event(), threading.Event()
 
-    def say(message: str, _level: str, _exception: str) -> None:
-        os.write(writing, message.encode())
-        if message == "parent":
-            holds.set()
-            ends.wait()
+    class Held(EntryHandler):
+        def say(self, message: str, _level: str, _exception: str = "") -> None:
+            os.write(writing, message.encode())
+            if message == "parent":
+                holds.set()
+                ends.wait()
 
-    stream = LoggedStream(say, "info", 1)
+    stream = text_file(PrintedLines(Held(), "info", 1))
     thread = threading.Thread(target=stream.write, args=("parent\n",))
     thread.start()
     holds.wait()
