@@ -9,15 +9,16 @@ import shutil
 import time
 from collections.abc import Collection, Iterator
 from functools import partial
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from tfs_proxy.model.report.first_request import ready_line
+from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners
+from tfs_proxy.run.host.waiting import unless_set
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, run_workspace
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.open_inference import OpenInferenceApi, ready_versions
@@ -27,7 +28,7 @@ from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.reloading import Reloading
 from tfs_proxy.run.run import Run, RunHost
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, cancel, together
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import Stack, StackHost
@@ -141,7 +142,7 @@ class ArchiveStacks:
             self._reloading.note_models()
         stack = self.current
         prepared = await stack.open_archive()
-        planned = await stack.expect(prepared, self._front.port, counts_requests=not self._front.behind_nginx)
+        planned = await self._expect(stack, prepared)
         deployment = planned.deployment
         self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
@@ -159,11 +160,10 @@ class ArchiveStacks:
 
     async def watch(self) -> None:
         """Watches the stack that serves, and loads changes. Raises StopServing if a process gives up."""
-        if self._reloading is None:
-            await self._watch_current()
-        else:
-            following = self._reloading.follow(lambda: self._followed(self.current), self._load_next)
-            await together(self._watch_current(), following)
+        following = []
+        if self._reloading is not None:
+            following.append(self._reloading.follow(self.current.code_of_users, self._load_next))
+        await together(self._watch_current(), *following)
 
     def look(self) -> bool:
         """Nothing is due."""
@@ -198,19 +198,7 @@ class ArchiveStacks:
     async def _watch_current(self) -> None:
         while True:
             self._exchanged.clear()
-            watching = asyncio.ensure_future(self.current.watch_forever())
-            exchanging = asyncio.create_task(self._exchanged.wait())
-            try:
-                await asyncio.wait({watching, exchanging}, return_when=asyncio.FIRST_COMPLETED)
-                if watching.done():
-                    watching.result()
-            finally:
-                await cancel(watching, exchanging)
-
-    def _followed(self, stack: Stack) -> Path | None:
-        """The folder of the code that users change; None if this run has unpacked it."""
-        code = None if stack.prepared is None else stack.prepared.served.layout.code
-        return None if code is None or code.is_relative_to(stack.workspace.root) else code
+            await unless_set(self._exchanged, self.current.watch_forever())
 
     async def _load_next(self) -> str:
         """Replaces what serves by the present code and archive; returns what that is.
@@ -218,7 +206,6 @@ class ArchiveStacks:
         Raises StopServing, with everything as it was, if it can't be used.
         """
         before = self.current
-        refuse_without_script(before)
         self._number += 1
         run = self._host.workspace
         # A short name, since sockets have short paths.
@@ -229,7 +216,18 @@ class ArchiveStacks:
         stack = Stack(settings, self._request, replace(self._stack_host, workspace=workspace))
         self._living.append(stack)
         try:
-            planned = await self._load(stack, before)
+            prepared = await stack.open_archive(before.prepared)
+            if not await stack.adopt(prepared, before):
+                ending = [task for each, task in self._ending.items() if each.servers is not before.servers]
+                await asyncio.gather(*ending)  # memory and ports are for two
+                if short := memory_warning(stack.settings):
+                    log.warning("%s", short)
+            planned = await self._expect(stack, prepared)
+            if before.deployment is not None:
+                by_users = stack.code_of_users is not None
+                refuse_other_kind(before.deployment, planned.deployment, by_users=by_users)
+            await stack.open_control_api(of_run=self.control_api.respond)
+            await stack.start_in_time(prepared, planned, self._front.web, every_worker=True)
         except BaseException:
             stack.abandon_loading()
             stack.children.kill_workers()
@@ -239,20 +237,9 @@ class ArchiveStacks:
         self._exchange(stack, planned)
         return serving(planned)
 
-    async def _load(self, stack: Stack, before: Stack) -> ProcessPlan:
-        """Returns once the next stack is ready. Raises StopServing."""
-        prepared = await stack.open_archive(before.prepared)
-        if not await stack.adopt(prepared, before):
-            ending = [task for each, task in self._ending.items() if each.servers is not before.servers]
-            await asyncio.gather(*ending)  # memory and ports are for two
-            if short := memory_warning(stack.settings):
-                log.warning("%s", short)
-        planned = await stack.expect(prepared, self._front.port, counts_requests=not self._front.behind_nginx)
-        if before.deployment is not None:
-            refuse_other_kind(before.deployment, planned.deployment)
-        await stack.open_control_api(of_run=self.control_api.respond)
-        await stack.start_in_time(prepared, planned, self._front.web, every_worker=True)
-        return planned
+    async def _expect(self, stack: Stack, prepared: Prepared) -> ProcessPlan:
+        counts = not self._front.behind_nginx
+        return await stack.expect(prepared, self._front.port, counts_requests=counts)
 
     def _exchange(self, stack: Stack, planned: ProcessPlan) -> None:
         """Without a pause: every request finds the old stack or the new one."""
@@ -266,18 +253,15 @@ class ArchiveStacks:
         self._route_grpc()
         former_nginx = self._front.begin_to_route_http(deployment)
         self._exchanged.set()
-        ending = asyncio.create_task(self._end(old, former_nginx))
-        self._ending[old] = ending
-        ending.add_done_callback(lambda _: self._ending.pop(old))
+        self._ending[old] = asyncio.create_task(self._end(old, former_nginx))
 
     async def _end(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""
-        seconds = self._settings.stop_seconds
         if old.children.streams is not None:
             await asyncio.sleep(NGINX_SECONDS)
         await asyncio.gather(
-            old.children.stop_workers(seconds),
-            self._front.until_nginx_drained(former_nginx, seconds),
+            old.children.stop_workers(self._settings.stop_seconds),
+            self._front.until_nginx_drained(former_nginx, self._settings.stop_seconds),
         )
         await self._remove(old)
 
@@ -290,6 +274,7 @@ class ArchiveStacks:
             workspace, is_first = Workspace(root), root == self._host.workspace.root
             for folder in (workspace.model, workspace.packages) if is_first else (root,):
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        self._ending.pop(stack, None)
 
     def _route_grpc(self) -> None:
         self._front.route_grpc(self.readiness.loaded(), self.current.servers.workspace)
@@ -305,15 +290,6 @@ def serving(planned: ProcessPlan) -> str:
     )
 
 
-def refuse_without_script(before: Stack) -> None:
-    """Raises ScriptLoadError if the script that serves has been removed from a folder of users."""
-    if before.prepared is None or before.deployment is None or before.deployment.script is None:
-        return
-    layout = before.prepared.served.layout
-    if not layout.code.is_relative_to(before.workspace.root) and not layout.script.is_file():
-        raise ScriptLoadError(f"{layout.shown_script} is gone: put one there.")
-
-
 def other_ports(settings: Settings, used: Collection[Instance]) -> PortRange | None:
     """The part of the range of ports for the next model servers, which share none with those in use."""
     ports = settings.safe_port_range
@@ -322,8 +298,13 @@ def other_ports(settings: Settings, used: Collection[Instance]) -> PortRange | N
     return PortRange(ports.low + 2 * settings.instance_count, ports.high)
 
 
-def refuse_other_kind(before: Deployment, new: Deployment) -> None:
-    """Raises ArchiveError if the translator, which is not restarted, would have to answer in another way."""
+def refuse_other_kind(before: Deployment, new: Deployment, *, by_users: bool = False) -> None:
+    """Raises ArchiveError if the translator, which is not restarted, would have to answer in another way.
+
+    ScriptLoadError if the script has been removed from a folder ``by_users``.
+    """
+    if by_users and before.script is not None and new.script is None:
+        raise ScriptLoadError(f"{before.script} is gone: put one there.")
     if before.open_inference != new.open_inference:
         raise ArchiveError(
             f"the Open Inference Protocol would be answered by the {new.open_inference} instead of the "

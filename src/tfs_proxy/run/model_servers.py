@@ -3,8 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,8 +12,8 @@ from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.plan import HostResources, ProcessPlan, plan
 from tfs_proxy.run.process import ChildProcess
-from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.reloading import Snapshot, snapshot_of_folder
+from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.layout import Workspace
 
@@ -28,6 +27,7 @@ class _Started(Struct, frozen=True):
     models: Sequence[ServedModel]
     planned: ProcessPlan
     host: HostResources
+    looks: Snapshot
     contents: asyncio.Task[Contents | None]
 
 
@@ -41,16 +41,16 @@ class ModelServers:
         self.workspace = workspace
         self.processes: list[ChildProcess] = []
         self.instances: tuple[Instance, ...] = ()
-        self.users: list[Readiness] = []
+        self.users: list[StackChildren] = []
         self.held = ExitStack()
         self._started: _Started | None = None
 
     def follow(self, models: Sequence[ServedModel], planned: ProcessPlan, host: HostResources) -> None:
         """Notes, just before they start, how that is, for others to be compared with it."""
-        before = _looks(models)
-        reading = in_daemon_thread(lambda: _contents(models, before), "contents of models")
+        looks = _looks(models)
+        reading = asyncio.create_task(_contents(models, looks))
         self.instances = planned.deployment.instances
-        self._started = _Started(models, planned, host, asyncio.create_task(reading))
+        self._started = _Started(models, planned, host, looks, reading)
 
     async def fit(self, prepared: Prepared) -> bool:
         """True if those of ``prepared`` would have the same files, flags, ports and environment."""
@@ -64,16 +64,23 @@ class ModelServers:
         planned = plan(there, prepared.served, prepared.settings, self.workspace, started.host)
         if (planned.model_servers, planned.files) != (started.planned.model_servers, started.planned.files):
             return False
-        models = prepared.models
-        new = await in_daemon_thread(lambda: _contents(models, _looks(models)), "contents of models")
+        looks = _looks(prepared.models)
+        if looks == started.looks:
+            return True
+        new = await _contents(prepared.models, looks)
         return new is not None and new == await started.contents
 
     def lose(self, ended: ChildProcess) -> None:
         """Tells all users that this one has ended."""
-        for readiness in self.users:
-            readiness.lose(self.processes.index(ended))
+        for children in self.users:
+            children.lose(ended)
 
-    async def leave(self, user: Readiness, seconds: float) -> None:
+    def kill_unless_shared(self, user: StackChildren) -> None:
+        """Ends them at once if nobody else uses them."""
+        for server in self.processes if self.users == [user] else ():
+            server.kill()
+
+    async def leave(self, user: StackChildren, seconds: float) -> None:
         """Ends them, within so many seconds, if nobody else uses them; idempotent."""
         if user in self.users:
             self.users.remove(user)
@@ -87,15 +94,20 @@ def _looks(models: Sequence[ServedModel]) -> Snapshot:
     return {path: look for folder in folders for path, look in snapshot_of_folder(folder).items()}
 
 
-def _contents(models: Sequence[ServedModel], before: Snapshot) -> Contents | None:
-    """Reads all files; None if they are not as ``before`` any more."""
-    names = {path: model for model in models for path in before if path.is_relative_to(model.base_path)}
-    digests: dict[str, bytes] = {}
-    try:
-        for path, model in names.items():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "blake2b").digest()
-            digests[str(Path(model.name) / path.relative_to(model.base_path))] = digest
-    except OSError:
-        return None
-    return digests if _looks(models) == before else None
+async def _contents(models: Sequence[ServedModel], looks: Snapshot) -> Contents | None:
+    """Reads all files; None if they are not as these ``looks`` any more."""
+
+    def read() -> Contents:
+        digests: dict[str, bytes] = {}
+        for model in models:
+            for path in looks:
+                if path.is_relative_to(model.base_path):
+                    with path.open("rb") as file:
+                        digest = hashlib.file_digest(file, "blake2b").digest()
+                    digests[f"{model.name}/{path.relative_to(model.base_path)}"] = digest
+        return digests
+
+    with suppress(OSError):  # one of them has gone
+        contents = await in_daemon_thread(read, "contents of models")
+        return contents if _looks(models) == looks else None
+    return None

@@ -107,14 +107,25 @@ def look_at_models(path: Path) -> Snapshot:
     return snapshot_of_file(path)
 
 
+def changed_files(before: Snapshot, after: Snapshot) -> list[Path]:
+    """Files that are new, changed or gone, sorted."""
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def forget_bytecode(files: Iterable[Path]) -> None:
+    """Removes Python's byte code of these modules: it can't tell two versions within a second apart."""
+    for path in files:
+        if path.suffix == ".py":
+            with suppress(OSError):  # there is none, or nobody may write there
+                Path(importlib.util.cache_from_source(path)).unlink()
+
+
 class ModelsInS3:
     """The object or the objects at an ``s3://`` address: their ETags tell a change."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
-        self._client = cache(s3_client)
-        self._last: Snapshot = {}
-        self._reported = ""
+        self._address, self._client = address, cache(s3_client)
+        self._last, self._reported = dict[Path, object](), ""
 
     def look(self) -> Snapshot:
         """Returns the last state if S3 can't be reached."""
@@ -127,43 +138,6 @@ class ModelsInS3:
             log.warning("changes can't be seen: %s", reason)
         self._reported = reason
         return self._last
-
-
-class SettlingFiles:
-    """Files that differ from the ``loaded`` ones count once they have been the same for ``seconds``."""
-
-    def __init__(self, loaded: Snapshot, seconds: float) -> None:
-        self._loaded = self._seen = loaded
-        self._seconds = seconds
-        self._since = 0.0
-
-    def note(self, files: Snapshot, now: float) -> None:
-        """Notes the files' present state."""
-        if files != self._seen:
-            self._seen, self._since = files, now
-
-    @property
-    def is_pending(self) -> bool:
-        """True if there is a change, complete or not."""
-        return self._seen != self._loaded
-
-    def is_whole(self, now: float) -> bool:
-        """True if there is no change, or a complete one."""
-        return not self.is_pending or now - self._since >= self._seconds
-
-    def take(self) -> list[Path]:
-        """The files that are new, changed or gone, sorted; from here on these are loaded."""
-        before, after = self._loaded, self._seen
-        self._loaded = self._seen
-        return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-
-
-def forget_bytecode(files: Iterable[Path]) -> None:
-    """Removes Python's byte code of these modules: it can't tell two versions within a second apart."""
-    for path in files:
-        if path.suffix == ".py":
-            with suppress(OSError):  # there is none, or nobody may write there
-                Path(importlib.util.cache_from_source(path)).unlink()
 
 
 class Reloading:
@@ -182,8 +156,8 @@ class Reloading:
         in_s3, self._path = model.startswith(S3_SCHEME), Path(model).absolute()
         self._look_at_models = ModelsInS3(model).look if in_s3 else lambda: look_at_models(self._path)
         self._least_seconds = self._look_seconds = S3_LOOK_SECONDS if in_s3 else LOOK_SECONDS
-        self._code = SettlingFiles({}, CODE_SETTLED_SECONDS)
-        self._models = SettlingFiles({}, MODELS_SETTLED_SECONDS)
+        self._code: Path | None = None
+        self._loaded: Snapshot = {}
         self._is_refused = False
 
     def measure(self) -> Iterator[MeasuredMetric]:
@@ -192,45 +166,48 @@ class Reloading:
 
     def note_models(self) -> None:
         """Notes the state of models and archive before they are opened."""
-        self._models = SettlingFiles(self._look_at_models(), MODELS_SETTLED_SECONDS)
+        self._loaded = self._look_at_models()
         for point in mounts():
             if point.is_relative_to(self._path.resolve()) and point.is_file():
                 log.warning("%s", KEEPS_ITS_FILE.format(file=printable(str(point))))
 
-    async def follow(self, code: Callable[[], Path | None], load: Callable[[], Awaitable[str]]) -> None:
-        """Has each change loaded; one during a load begins it anew.
+    async def follow(self, code: Path | None, load: Callable[[], Awaitable[str]]) -> None:
+        """Has each change loaded, that of a folder ``code`` included; another one meanwhile begins it anew.
 
-        ``code`` is the folder of the code that serves, None if it came in an archive; ``load`` returns what
-        serves then, and raises StopServing if that can't be used.
+        ``load`` returns what serves then, and raises StopServing if that can't be used.
         """
-        folder = code()
-        if folder is not None:
-            self._code = SettlingFiles(snapshot_of_folder(folder), CODE_SETTLED_SECONDS)
-        await self._whole_change(code)
+        self._code = code
+        self._loaded = {**self._loaded, **self._look_at_code()}
+        changed = await self._complete_change()
         while True:
-            changed = [*self._models.take(), *self._code.take()]
             loading = asyncio.create_task(self._load(changed, load))
-            changing = asyncio.create_task(self._whole_change(code))
+            changing = asyncio.create_task(self._complete_change())
             try:
                 await asyncio.wait({loading, changing}, return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
                     loading.result()
-                    await changing
+                changed = await changing
             finally:
                 await cancel(loading, changing)
 
-    async def _whole_change(self, code: Callable[[], Path | None]) -> None:
-        """Waits until files differ from those that were loaded last, and have stopped changing."""
+    def _look_at_code(self) -> Snapshot:
+        return {} if self._code is None else snapshot_of_folder(self._code)
+
+    async def _complete_change(self) -> list[Path]:
+        """Returns the files that differ from those that were loaded last, once they have stopped changing."""
+        seen, since, changed = self._loaded, 0.0, list[Path]()
         while True:
-            await asyncio.sleep(CODE_SETTLED_SECONDS if self._code.is_pending else self._look_seconds)
+            await asyncio.sleep(CODE_SETTLED_SECONDS if changed else self._look_seconds)
             began = time.monotonic()
-            if (folder := code()) is not None:
-                self._code.note(await asyncio.to_thread(snapshot_of_folder, folder), began)
-            self._models.note(await asyncio.to_thread(self._look_at_models), began)
+            files = await asyncio.to_thread(lambda: {**self._look_at_code(), **self._look_at_models()})
+            if files != seen:
+                seen, since = files, began
+            changed = changed_files(self._loaded, seen)
+            is_code = self._code is not None and all(path.is_relative_to(self._code) for path in changed)
+            if changed and began - since >= (CODE_SETTLED_SECONDS if is_code else MODELS_SETTLED_SECONDS):
+                self._loaded = seen
+                return changed
             self._look_seconds = max(self._least_seconds, (time.monotonic() - began) / SHARE_OF_TIME)
-            is_changed = self._models.is_pending or self._code.is_pending
-            if is_changed and self._code.is_whole(began) and self._models.is_whole(began):
-                return
 
     async def _load(self, changed: Sequence[Path], load: Callable[[], Awaitable[str]]) -> None:
         began = time.monotonic()

@@ -111,6 +111,12 @@ class Stack:
         return {} if self.deployment is None else self.deployment.models
 
     @property
+    def code_of_users(self) -> Path | None:
+        """The folder of the code that users change; None if an archive brought it."""
+        code = None if self.prepared is None else self.prepared.served.layout.code
+        return None if code is None or code.is_relative_to(self.workspace.root) else code
+
+    @property
     def folders(self) -> frozenset[Path]:
         """Folders of stacks that it uses: its own, and those with its model servers and packages."""
         workspaces = {self.workspace.root, self.servers.workspace.root}
@@ -143,7 +149,7 @@ class Stack:
         planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
         self._gpus = host.gpus
-        self.servers.users.append(self.readiness)
+        self.servers.users.append(self.children)
         if self.settings.reload and not host.common:
             self.servers.follow(prepared.models, planned, host)
         self.children.expect(deployment.script, self.settings.machine.memory_text)
@@ -211,15 +217,13 @@ class Stack:
 
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
-        if self.servers.users == [self.readiness]:
-            for server in self.servers.processes:
-                server.kill()
+        self.servers.kill_unless_shared(self.children)
 
     async def stop_model_servers(self, seconds: float) -> None:
         """Ends the model servers if nobody else uses them, or has common ones remove its models."""
         if self._host.servers is not None and self._added:
             await self._host.servers.remove(self._added)
-        await self.servers.leave(self.readiness, seconds)
+        await self.servers.leave(self.children, seconds)
 
     def close(self) -> None:
         """Closes its control API."""

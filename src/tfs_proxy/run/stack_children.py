@@ -75,6 +75,11 @@ class StackChildren(Children):
         """Has those that others have started, who restart them."""
         self.model_servers = of_others
 
+    def lose(self, model_server: ChildProcess) -> None:
+        """Notes that one of its model servers has ended, whoever has started it."""
+        self._readiness.lose(self.model_servers.index(model_server))
+        self._stirred.set()
+
     def start_model_server(self, spec: ProcessSpec) -> None:
         self.model_servers.append(self.start(spec))
 
@@ -132,7 +137,7 @@ class StackChildren(Children):
             self._readiness.heartbeats.forget()
         starting = self._readiness.state is StackState.STARTING
         if child in self.model_servers:
-            self._readiness.lose(self.model_servers.index(child))
+            self.lose(child)
             self._died(child)
             return not starting
         if child is self.workers and self._fails_by_packages(child):

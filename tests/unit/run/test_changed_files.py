@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.run.reloading import (
-    SettlingFiles,
-    Snapshot,
+    changed_files,
     forget_bytecode,
     look_at_models,
     snapshot_of_folder,
@@ -23,13 +22,6 @@ def folder(tmp_path: Path) -> Path:
     put(tmp_path / "m" / "1" / "variables" / "variables.index")
     put(tmp_path / "code" / "inference.py")
     return tmp_path
-
-
-def changed_files(before: Snapshot, after: Snapshot) -> tuple[Path, ...]:
-    """What is told to have changed."""
-    files = SettlingFiles(before, seconds=0)
-    files.note(after, 1)
-    return tuple(files.take())
 
 
 def put(path: Path) -> None:
@@ -54,7 +46,7 @@ def test_what_belongs_to_a_model_is_a_change(folder: Path, name: str, is_change:
     put(folder / name)
     (folder / "code" / "inference.py").write_text("x = 1")
 
-    assert changed_files(before, look_at_models(folder)) == ((folder / name,) if is_change else ())
+    assert changed_files(before, look_at_models(folder)) == ([folder / name] if is_change else [])
 
 
 def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
@@ -67,7 +59,7 @@ def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
     (folder / "new").write_text("2")
     (folder / "new").rename(archive)
 
-    assert changed_files(before, look_at_models(folder)) == (archive,)
+    assert changed_files(before, look_at_models(folder)) == [archive]
 
 
 def test_what_is_not_there_has_no_files(tmp_path: Path) -> None:
@@ -84,7 +76,7 @@ def test_caches_hidden_and_temporary_files_are_no_change(tmp_path: Path, name: s
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
 
-    assert changed_files(before, snapshot_of_folder(tmp_path)) == ()
+    assert changed_files(before, snapshot_of_folder(tmp_path)) == []
 
 
 def test_new_other_and_deleted_files_are_changes(tmp_path: Path) -> None:
@@ -101,7 +93,7 @@ def test_new_other_and_deleted_files_are_changes(tmp_path: Path) -> None:
 
     changed = changed_files(before, snapshot_of_folder(tmp_path))
 
-    assert changed == tuple(tmp_path / name for name in ("gone.py", "lib/new.py", "other.py"))
+    assert changed == [tmp_path / name for name in ("gone.py", "lib/new.py", "other.py")]
 
 
 def test_loops_of_links_and_links_to_nowhere_end(tmp_path: Path) -> None:
@@ -124,46 +116,6 @@ def test_the_bytecode_of_changed_modules_is_removed(tmp_path: Path) -> None:
     forget_bytecode([module, tmp_path / "words.txt"])
 
     assert [cache.exists() for cache in caches] == [False, True]
-
-
-A, B = Path("a"), Path("b")
-
-
-def test_a_change_is_whole_once_nothing_has_changed_for_so_long() -> None:
-    """Each further change begins the time anew."""
-    files = SettlingFiles({A: 1}, seconds=2)
-    files.note({A: 1}, 10)
-    assert files.is_whole(10)
-    assert not files.is_pending
-
-    files.note({A: 2}, 11)
-    files.note({A: 2}, 12)
-    assert files.is_pending
-    assert not files.is_whole(12)
-    files.note({A: 3}, 12.5)
-    assert not files.is_whole(14)
-    files.note({A: 3}, 14.5)
-
-    assert files.is_whole(14.5)
-
-
-def test_a_change_is_taken_once_whether_it_can_be_used_or_not() -> None:
-    """The files that have changed are named, those that have gone included."""
-    files = SettlingFiles({A: 1}, seconds=0)
-    files.note({B: 1}, 1)
-
-    assert files.take() == [A, B]
-    files.note({B: 1}, 2)
-    assert not files.is_pending
-
-
-def test_a_change_that_is_undone_is_none() -> None:
-    files = SettlingFiles({A: 1}, seconds=2)
-    files.note({A: 2}, 1)
-    files.note({A: 1}, 2)
-
-    assert not files.is_pending
-    assert files.is_whole(2)
 
 
 def test_a_version_that_is_removed_is_a_change(folder: Path) -> None:

@@ -22,7 +22,7 @@ from tfs_proxy.run.nginx.config import GrpcEndpoint
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import available_resources, most_descriptors
 
@@ -59,6 +59,7 @@ class NginxProxy:
         self._extra_listeners = sockets.listen_on_extra_ports(listeners, settings.extra_ports)
         self.grpc_listeners = sockets.listen_for_grpc(listeners, settings.grpc_port)
         self._grpc_endpoint = self._open_grpc_endpoint()
+        self._instances: Sequence[Instance] = ()  # which links lead to
 
     @property
     def other_listeners(self) -> list[Listener]:
@@ -96,12 +97,13 @@ class NginxProxy:
     def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
         """Makes nginx serve this; returns the pids of its former workers, which finish their requests.
 
-        Only now may nginx send requests past the workers. What is configured already changes nothing.
+        Only now may nginx send requests past the workers. It goes on as it is if all is configured already.
         """
         config, former = self._workspace.nginx / "nginx.conf", set(child_pids(nginx.pid or 0))
-        before = config.read_text()
+        before = config.read_text(), self._instances
         self.configure(serving)
-        if config.read_text() == before:
+        self._instances = serving.instances
+        if (config.read_text(), self._instances) == before:
             return ()
         nginx.send_signal(signal.SIGHUP)
         return former
