@@ -63,8 +63,11 @@ class DiscoveredModel(Struct, frozen=True):
 
     def files(self) -> Iterator[Path]:
         """Yield the graphs, variables and assets of all versions. Raises PermissionError."""
-        for folder in self.versions.values():
-            yield from _files_of(folder)
+        for version in self.versions.values():
+            yield from (version / name for name in SAVED_MODEL_FILES if (version / name).is_file())
+            for folder in (version / name for name in SAVED_MODEL_FOLDERS if (version / name).is_dir()):
+                for parent, _, files in os.walk(folder, onerror=_raise):
+                    yield from (path for path in (Path(parent) / file for file in files) if path.is_file())
 
 
 class _SavedModelFolder(Struct, frozen=True):
@@ -87,22 +90,27 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     same name and version, or if a folder's name can't be a model's name.
     """
     search = _Search(root)
-    search.run()
-    found = search.saved_models
-    saved_models = [
-        saved_model for saved_model in found if saved_model.path != root and saved_model.versioned
-    ]
-    named = {saved_model.real for saved_model in saved_models}
-    saved_models += sorted(
-        (saved_model for saved_model in found if saved_model.real not in named), key=_links_last
-    )
-    saved_models = _once_each(saved_models)
+    search.look()
+    versioned = [each for each in search.saved_models if each.path != root and each.versioned]
+    named = {each.real for each in versioned}
+    others = [each for each in search.saved_models if each.real not in named]
+    others.sort(key=lambda each: (each.path.is_symlink(), each.path))
+    # Other names of the same SavedModel are dropped, unless they are version numbers of their own.
+    once = {each.real: each for each in reversed(others)}
+    saved_models = [*versioned, *(each for each in others if each.versioned or once[each.real] is each)]
     if not saved_models:
         raise NoModelFound(_nothing_found(search))
     models: dict[str, dict[int, Path]] = {}
-    for saved_model in sorted(saved_models, key=lambda saved_model: saved_model.path):
-        name, version = _name_and_version(root, saved_model)
-        _enter(models, name, version, saved_model.path)
+    for saved_model in sorted(saved_models, key=lambda each: each.path):
+        path, (name, version) = saved_model.path, _name_and_version(root, saved_model)
+        versions = models.setdefault(name, {})
+        for other in versions.values():
+            if other.parent != path.parent or version in versions:
+                raise DiscoveryError(
+                    f"Two models are called {name}: {other} and {path}. Rename one of the folders, "
+                    "or put them in one folder as versions of different numbers."
+                )
+        versions[version] = path
     return tuple(DiscoveredModel(name, dict(sorted(models[name].items()))) for name in sorted(models))
 
 
@@ -150,7 +158,7 @@ class _Search:
     def folders(self) -> int:
         return len(self._visited)
 
-    def run(self) -> None:
+    def look(self) -> None:
         while self._waiting or self._links:
             folder = self._waiting.popleft() if self._waiting else self._links.popleft()
             real = folder.resolve()
@@ -178,21 +186,6 @@ class _Search:
                 self.others.append(path)
 
 
-def _links_last(saved_model: _SavedModelFolder) -> tuple[bool, Path]:
-    return saved_model.path.is_symlink(), saved_model.path
-
-
-def _once_each(saved_models: Sequence[_SavedModelFolder]) -> list[_SavedModelFolder]:
-    """Drop other names of the same SavedModel, unless they are version numbers of their own."""
-    kept: list[_SavedModelFolder] = []
-    seen: set[Path] = set()
-    for saved_model in saved_models:
-        if saved_model.versioned or saved_model.real not in seen:
-            kept.append(saved_model)
-        seen.add(saved_model.real)
-    return kept
-
-
 def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, int]:
     folder, version = saved_model.path.absolute(), 1
     if saved_model.versioned:
@@ -207,26 +200,6 @@ def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, 
         f"{folder} can't be served: a model's name may have letters, digits, '.', '_' and '-', "
         "and must begin with a letter or digit. Rename the folder."
     )
-
-
-def _enter(models: dict[str, dict[int, Path]], name: str, version: int, path: Path) -> None:
-    versions = models.setdefault(name, {})
-    for other in versions.values():
-        if other.parent != path.parent or version in versions:
-            raise DiscoveryError(
-                f"Two models are called {name}: {other} and {path}. Rename one of the folders, "
-                "or put them in one folder as versions of different numbers."
-            )
-    versions[version] = path
-
-
-def _files_of(folder: Path) -> Iterator[Path]:
-    yield from (folder / name for name in SAVED_MODEL_FILES if (folder / name).is_file())
-    for name in SAVED_MODEL_FOLDERS:
-        if (folder / name).is_dir():
-            for parent, _, files in os.walk(folder / name, onerror=_raise):
-                paths = (Path(parent) / file for file in files)
-                yield from (path for path in paths if path.is_file())
 
 
 def _raise(error: OSError) -> None:
@@ -256,13 +229,9 @@ def _nothing_found(search: _Search) -> str:
     for path in search.others[:HINTS_SHOWN]:
         description = next(text for ending, text in OTHER_FORMATS.items() if path.name.endswith(ending))
         text += f" {path.relative_to(root)} is {description}."
-    if _holds_saved_model(ModelLayout(root).code):
+    if any(SAVED_MODEL_FILES[0] in files for _, _, files in os.walk(ModelLayout(root).code)):
         text += " There is one below code/, which is for the script: move it out."
     return text
-
-
-def _holds_saved_model(folder: Path) -> bool:
-    return any(SAVED_MODEL_FILES[0] in files for _, _, files in os.walk(folder))
 
 
 def unreadable(path: Path, error: OSError) -> str:
@@ -270,7 +239,15 @@ def unreadable(path: Path, error: OSError) -> str:
     if not isinstance(error, PermissionError):
         return f"{path} can't be read: {error.strerror or error}."
     barrier = next((part for part in (*reversed(path.parents), path) if not _may_read(part, path)), path)
-    return f"{barrier} can't be read by user {_user(os.geteuid())}: {_owner_and_remedy(barrier)}"
+    denied = f"{barrier} can't be read by user {_user(os.geteuid())}"
+    try:
+        status = barrier.stat()
+    except OSError as failure:
+        return f"{denied}: {failure.strerror}."
+    return (
+        f"{denied}: it belongs to user {_user(status.st_uid)} and has mode {S_IMODE(status.st_mode):03o}. "
+        f"Let every user read it (chmod -R a+rX {barrier}), or run as its owner."
+    )
 
 
 def refuse_unreadable(paths: Iterable[Path]) -> None:
@@ -285,17 +262,6 @@ def _may_read(path: Path, wanted: Path) -> bool:
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises if a folder above may not be entered
     needed = os.X_OK if path != wanted else os.R_OK | (os.X_OK if is_folder else 0)
     return os.access(path, needed)
-
-
-def _owner_and_remedy(path: Path) -> str:
-    try:
-        status = path.stat()
-    except OSError as error:
-        return f"{error.strerror}."
-    return (
-        f"it belongs to user {_user(status.st_uid)} and has mode {S_IMODE(status.st_mode):03o}. "
-        f"Let every user read it (chmod -R a+rX {path}), or run as its owner."
-    )
 
 
 def _user(number: int) -> str:

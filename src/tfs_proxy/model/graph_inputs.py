@@ -11,14 +11,21 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from tfs_proxy.model.saved_model import BASE64_OP, PARSING_OPS, PICTURE_OPS, RESIZING_OPS, graphs_in, ops_in
+from tfs_proxy.model.graph_nodes import (
+    FUNCTION_NODES,
+    PICTURE_OPS,
+    GraphNode,
+    functions_in,
+    graphs_in,
+    nodes_of,
+    ops_in,
+)
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
 from tfs_proxy.wire.protobuf_reader import (
     NOTHING,
     MalformedProtobuf,
-    map_entry,
     numbers,
     read_fields,
     text,
@@ -29,13 +36,16 @@ from tfs_proxy.wire.protobuf_reader import (
 Features = Mapping[str, TensorSpec]
 """Type and shape of one record's dense features, by name."""
 
-NODE, LIBRARY = 1, 2
-FUNCTION, FUNCTION_NODE = 1, 3
-NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
 VALUE_LIST, VALUE_NUMBER, VALUE_TENSOR = 1, 3, 8
 LIST_TEXT, LIST_TYPE, LIST_SHAPE = 2, 6, 7
 TENSOR_STRINGS = 8
 CONSTANT = "Const"
+RESIZING_OPS = (
+    *("ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"),
+    *("CropAndResize", "ScaleAndTranslate"),
+)
+BASE64_OP = "DecodeBase64"
+PARSING_OPS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
 DENSE_KEYS_OF_V2 = 3
 FIRST_KEY_OF_V1 = 2
 
@@ -47,50 +57,19 @@ class ParsingNode(Struct, frozen=True):
     features: Features
 
 
-class _Node(Struct, frozen=True):
-    op: str
-    inputs: tuple[str, ...]
-    attributes: Mapping[str, memoryview]
-
-
 def parsing_nodes(graph_def: memoryview) -> Iterator[ParsingNode]:
     """Find the parsing nodes of a serialized GraphDef and its functions; raises MalformedProtobuf."""
-    yield from _in_scope(graph_def, NODE)
-    for number, content in views(graph_def):
-        if number == LIBRARY:
-            for kind, function in views(content):
-                if kind == FUNCTION:
-                    yield from _in_scope(function, FUNCTION_NODE)
+    scopes = (function for _, function in functions_in(graph_def))
+    # The names of nodes mean nothing outside of their graph or function.
+    for nodes in (nodes_of(graph_def), *(nodes_of(scope, FUNCTION_NODES) for scope in scopes)):
+        for node in nodes.values():
+            if node.op in PARSING_OPS:
+                names = _dense_names(node, nodes)
+                if names is not None and node.inputs:
+                    yield ParsingNode(node.inputs[0], _features(node, names))
 
 
-def _in_scope(message: memoryview, node_field: int) -> Iterator[ParsingNode]:
-    """Find the parsing nodes of one graph or function, whose names mean nothing outside."""
-    nodes = dict(_node(content) for number, content in views(message) if number == node_field)
-    for node in nodes.values():
-        if node.op in PARSING_OPS:
-            names = _dense_names(node, nodes)
-            if names is not None and node.inputs:
-                yield ParsingNode(node.inputs[0], _features(node, names))
-
-
-def _node(message: memoryview) -> tuple[str, _Node]:
-    name = op = ""
-    inputs: list[str] = []
-    attributes: dict[str, memoryview] = {}
-    for number, content in views(message):
-        if number == NAME:
-            name = text(content)
-        elif number == OP:
-            op = text(content)
-        elif number == INPUT and op in PARSING_OPS:
-            inputs.append(text(content).split(":", maxsplit=1)[0])
-        elif number == ATTRIBUTE and op in {CONSTANT, *PARSING_OPS}:
-            key, value = map_entry(content)
-            attributes[key] = value
-    return name, _Node(op, tuple(inputs), attributes)
-
-
-def _dense_names(node: _Node, nodes: Mapping[str, _Node]) -> Sequence[str] | None:
+def _dense_names(node: GraphNode, nodes: Mapping[str, GraphNode]) -> Sequence[str] | None:
     """Names of dense features; None if they are not constants."""
     if node.op == "ParseSingleExample":
         return [text(content) for content in _listed(node, "dense_keys", LIST_TEXT)]
@@ -102,19 +81,19 @@ def _dense_names(node: _Node, nodes: Mapping[str, _Node]) -> Sequence[str] | Non
     return None if None in names else [name for found in names if found for name in found]
 
 
-def _count(node: _Node, key: str) -> int:
-    return numbers(node.attributes.get(key, NOTHING)).get(VALUE_NUMBER, 0)
+def _count(node: GraphNode, key: str) -> int:
+    return numbers(node.attribute(key)).get(VALUE_NUMBER, 0)
 
 
-def _constant(node: _Node | None) -> Sequence[str] | None:
+def _constant(node: GraphNode | None) -> Sequence[str] | None:
     """Strings of a constant node; None if it is something else."""
     if node is None or node.op != CONSTANT:
         return None
-    tensor = dict(views(node.attributes.get("value", NOTHING))).get(VALUE_TENSOR, NOTHING)
+    tensor = dict(views(node.attribute("value"))).get(VALUE_TENSOR, NOTHING)
     return [text(content) for number, content in views(tensor) if number == TENSOR_STRINGS]
 
 
-def _features(node: _Node, names: Sequence[str]) -> Features:
+def _features(node: GraphNode, names: Sequence[str]) -> Features:
     shapes = _listed(node, "dense_shapes", LIST_SHAPE)
     types = _types(node)
     if not len(names) == len(types) == len(shapes):
@@ -127,14 +106,14 @@ def _features(node: _Node, names: Sequence[str]) -> Features:
     }
 
 
-def _listed(node: _Node, key: str, kind: int) -> list[memoryview]:
-    values = dict(views(node.attributes.get(key, NOTHING))).get(VALUE_LIST, NOTHING)
+def _listed(node: GraphNode, key: str, kind: int) -> list[memoryview]:
+    values = dict(views(node.attribute(key))).get(VALUE_LIST, NOTHING)
     return [content for number, content in views(values) if number == kind]
 
 
-def _types(node: _Node) -> list[int]:
+def _types(node: GraphNode) -> list[int]:
     """Numbers of types, packed or one by one."""
-    values = dict(views(node.attributes.get("Tdense", NOTHING))).get(VALUE_LIST, NOTHING)
+    values = dict(views(node.attribute("Tdense"))).get(VALUE_LIST, NOTHING)
     found: list[int] = []
     for number, _, content in read_fields(values):
         at = 0

@@ -5,21 +5,32 @@ process that saved it. Field numbers are those of tensorflow/core/framework/grap
 node_def.proto and attr_value.proto.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from tfs_proxy.model.saved_model import BINARY_FILE, PICTURE_OPS, graphs_in, ops_in
+from tfs_proxy.model.graph_nodes import (
+    BINARY_FILE,
+    FUNCTION_NODES,
+    NAME,
+    NODES,
+    PICTURE_OPS,
+    GraphNode,
+    ancestors,
+    fields,
+    functions_in,
+    graphs_in,
+    nodes_of,
+    ops_in,
+)
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature
-from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, text, views
+from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, text
 
-NODE, LIBRARY = 1, 2
-FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODE = 1, 1, 3
 HEAVY_OPS: Final = (*("Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedConv2D"), *PICTURE_OPS)
 """Ops that take long with few weights."""
 
@@ -41,26 +52,23 @@ def graph_size(folder: Path, most_nodes: int) -> GraphSize | None:
     if not path.is_file():
         return None
     try:
-        nodes = sum(1 for graph in graphs_in(folder) for _ in islice(_nodes(graph), most_nodes + 1))
+        parts = (
+            node
+            for graph in graphs_in(folder)
+            for node in chain(
+                fields(graph, NODES),
+                *(fields(function, FUNCTION_NODES) for _, function in functions_in(graph)),
+            )
+        )
+        nodes = sum(1 for _ in islice(parts, most_nodes + 1))
     except MalformedProtobuf as error:
         raise DiscoveryError(f"The graph in {path} is damaged: {error}.") from None
     variables = sum(file.stat().st_size for file in (folder / "variables").glob("variables.data-*"))
     return GraphSize(nodes, variables + path.stat().st_size, bool(ops_in(folder, HEAVY_OPS)))
 
 
-def _nodes(graph_def: memoryview) -> Iterator[memoryview]:
-    for number, content in views(graph_def):
-        if number == NODE:
-            yield content
-        elif number == LIBRARY:
-            functions = (function for kind, function in views(content) if kind == FUNCTION)
-            for function in functions:
-                yield from (node for kind, node in views(function) if kind == FUNCTION_NODE)
-
-
 PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 BRANCHING_OPS = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-NODE_NAME, NODE_OP, NODE_INPUT, NODE_ATTRIBUTE = 1, 2, 3, 5
 VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 
 
@@ -82,12 +90,6 @@ def unknown_ops(ops: Iterable[str]) -> list[str]:
     return [op for op in ops if op not in known and not op.startswith(DECISION_FORESTS)]
 
 
-class _GraphStep(Struct, frozen=True):
-    op: str
-    inputs: tuple[str, ...]
-    functions: tuple[str, ...]
-
-
 def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:
     """True if each of ``signatures`` of the SavedModel in ``folder`` calls Python for every answer.
 
@@ -104,63 +106,29 @@ def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:
 
 
 def _all_call(graph: memoryview, outputs: Iterable[list[str]]) -> bool:
-    nodes = dict(_node(content) for content in _fields(graph, NODE))
-    functions = dict(
-        _function(content) for library in _fields(graph, LIBRARY) for content in _fields(library, FUNCTION)
-    )
-    return all(_reaches_python(_ancestors(nodes, names), functions) for names in outputs)
+    nodes = nodes_of(graph)
+    functions = {
+        name: list(nodes_of(function, FUNCTION_NODES).values()) for name, function in functions_in(graph)
+    }
+    return all(_reaches_python(ancestors(nodes, names).values(), functions) for names in outputs)
 
 
-def _reaches_python(nodes: Iterable[_GraphStep], functions: dict[str, list[_GraphStep]]) -> bool:
+def _reaches_python(nodes: Iterable[GraphNode], functions: Mapping[str, list[GraphNode]]) -> bool:
     ahead, seen = list(nodes), set[str]()
     while ahead:
         node = ahead.pop()
         if node.op in PYTHON_OPS:
             return True
-        called = set() if node.op in BRANCHING_OPS else {node.op, *node.functions} - seen
+        called = set() if node.op in BRANCHING_OPS else {*_called_by(node)} - seen
         seen |= called
         ahead.extend(each for name in called for each in functions.get(name, ()))
     return False
 
 
-def _ancestors(nodes: dict[str, _GraphStep], tensors: Iterable[str]) -> Iterator[_GraphStep]:
-    """Find the nodes that ``tensors`` are computed from."""
-    ahead, seen = [_node_of(tensor) for tensor in tensors], set[str]()
-    while ahead:
-        name = ahead.pop()
-        if name in nodes and name not in seen:
-            seen.add(name)
-            ahead.extend(nodes[name].inputs)
-            yield nodes[name]
-
-
-def _function(message: memoryview) -> tuple[str, list[_GraphStep]]:
-    parts = dict(views(message))
-    name = text(dict(views(parts.get(FUNCTION_SIGNATURE, NOTHING))).get(NODE_NAME, NOTHING))
-    return name, [_node(content)[1] for content in _fields(message, FUNCTION_NODE)]
-
-
-def _node(message: memoryview) -> tuple[str, _GraphStep]:
-    parts = dict(views(message))
-    inputs = tuple(_node_of(text(content)) for content in _fields(message, NODE_INPUT))
-    attributes = (map_entry(content)[1] for content in _fields(message, NODE_ATTRIBUTE))
-    functions = tuple(name for value in attributes for name in _functions_named(value))
-    return text(parts.get(NODE_NAME, NOTHING)), _GraphStep(
-        text(parts.get(NODE_OP, NOTHING)), inputs, functions
-    )
-
-
-def _functions_named(value: memoryview) -> Iterator[str]:
-    """Functions in an AttrValue: the bodies of calls and loops."""
-    listed = (function for each in _fields(value, VALUE_LIST) for function in _fields(each, LIST_FUNCTION))
-    for function in (*_fields(value, VALUE_FUNCTION), *listed):
-        yield text(dict(views(function)).get(NODE_NAME, NOTHING))
-
-
-def _fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
-    return (content for number, content in views(message) if number == wanted)
-
-
-def _node_of(tensor: str) -> str:
-    """Node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
-    return tensor.removeprefix("^").split(":", maxsplit=1)[0]
+def _called_by(node: GraphNode) -> Iterator[str]:
+    """Functions that a node names: itself, and the bodies of calls and loops."""
+    yield node.op
+    for _, value in node.attributes():
+        listed = (each for values in fields(value, VALUE_LIST) for each in fields(values, LIST_FUNCTION))
+        for function in (*fields(value, VALUE_FUNCTION), *listed):
+            yield text(next(fields(function, NAME), NOTHING))

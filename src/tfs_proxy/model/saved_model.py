@@ -4,44 +4,31 @@ Field numbers are those of tensorflow/core/protobuf/saved_model.proto, meta_grap
 and tensorflow/core/framework/graph.proto, node_def.proto, tensor_shape.proto.
 """
 
-import mmap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.model.discover import FROZEN_GRAPH, SAVED_MODEL_FILES
+from tfs_proxy.model.discover import FROZEN_GRAPH
+from tfs_proxy.model.graph_nodes import (
+    BINARY_FILE,
+    GRAPH_DEF,
+    META_GRAPHS,
+    NODES,
+    ancestors,
+    fields,
+    mapped,
+    nodes_of,
+)
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
 
-BINARY_FILE = SAVED_MODEL_FILES[0]
-PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
-RESIZING_OPS = (
-    *("ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"),
-    *("CropAndResize", "ScaleAndTranslate"),
-)
-BASE64_OP = "DecodeBase64"
-PARSING_OPS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
-
-
-def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
-    """Find those of ``ops`` that the graph below ``folder`` seems to have, its functions included."""
-    path = folder / BINARY_FILE
-    if not path.is_file() or not path.stat().st_size:
-        return frozenset()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        # A NodeDef's second field is the name of its op.
-        return frozenset(op for op in ops if content.find(bytes((0x12, len(op))) + op.encode()) >= 0)
-
-
 SERVE_TAG = "serve"
-META_GRAPHS = 2
-META_INFO, GRAPH_DEF, SIGNATURES, OBJECT_GRAPH = 1, 2, 5, 7
+META_INFO, SIGNATURES, OBJECT_GRAPH = 1, 5, 7
 INFO_OPS, INFO_TAGS, INFO_VERSION = 2, 4, 5
 LISTED_OP, LISTED_NAME = 1, 1
-NODES = 1
 SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
 TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
 INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
@@ -73,7 +60,7 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
     if not path.is_file():
         return None
     try:
-        parts = list(views(_mapped(path)))
+        parts = list(views(mapped(path)))
         graphs = [part for number, part in parts if number == META_GRAPHS]
         if not graphs and any(number == NODES for number, _ in parts):
             raise DiscoveryError(f"{path} is {FROZEN_GRAPH}.")
@@ -82,12 +69,6 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
     except (OSError, ValueError) as error:
         raise DiscoveryError(f"{path} cannot be read: {error}.") from None
-
-
-def graphs_in(folder: Path) -> list[memoryview]:
-    """Serialized GraphDefs of ``folder/saved_model.pb``; raises MalformedProtobuf and OSError."""
-    metas = [part for number, part in views(_mapped(folder / BINARY_FILE)) if number == META_GRAPHS]
-    return [part for meta in metas for number, part in views(meta) if number == GRAPH_DEF]
 
 
 class _MetaGraph(Struct, frozen=True):
@@ -140,12 +121,6 @@ def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
     )
 
 
-def _mapped(path: Path) -> memoryview:
-    """Map the file into memory, which ends with the last view of it."""
-    with path.open("rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
 def read_signature(name: str, message: memoryview) -> Signature:
     """Read a SignatureDef."""
     tensors: dict[int, dict[str, TensorSpec]] = {SIGNATURE_INPUTS: {}, SIGNATURE_OUTPUTS: {}}
@@ -175,18 +150,11 @@ def _tensor_spec(alias: str, message: memoryview) -> TensorSpec:
     )
 
 
-NODE = 1
-NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
 VARIABLE_OP = "VarHandleOp"
+SHARED_NAME = 2
 ASKING_OPS = frozenset(
     {"DestroyResourceOp", "Identity", "ReadVariableOp", "VarIsInitializedOp", "VariableShape"}
 )
-
-
-class _GraphNode(Struct, frozen=True):
-    op: str
-    inputs: tuple[str, ...]
-    shared_name: str
 
 
 def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, ...]:
@@ -195,51 +163,18 @@ def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, 
     ``graph_def`` is a serialized GraphDef, of which constants and functions are stepped over. Raises
     Malformed if it is not one.
     """
-    nodes = dict(_node(content) for number, content in views(graph_def) if number == NODE)
-    answering = _with_ancestors(nodes, (_node_of(name) for name in outputs))
+    nodes = nodes_of(graph_def)
+    answering = ancestors(nodes, outputs)
+    names = {
+        name: text(next(fields(node.attribute("shared_name"), SHARED_NAME), NOTHING)) or name
+        for name, node in nodes.items()
+        if node.op == VARIABLE_OP
+    }
     needed, filled = set[str](), set[str]()
     for name, node in nodes.items():
-        variables = {
-            nodes[source].shared_name or source for source in node.inputs if _is_variable(nodes, source)
-        }
+        variables = {names[source] for source in node.inputs if source in names}
         if name in answering:
             needed |= variables
         elif node.op not in ASKING_OPS:
             filled |= variables
     return tuple(sorted(needed - filled))
-
-
-def _is_variable(nodes: dict[str, _GraphNode], name: str) -> bool:
-    return name in nodes and nodes[name].op == VARIABLE_OP
-
-
-def _with_ancestors(nodes: dict[str, _GraphNode], names: Iterable[str]) -> set[str]:
-    ancestors: set[str] = set()
-    ahead = list(names)
-    while ahead:
-        name = ahead.pop()
-        if name in nodes and name not in ancestors:
-            ancestors.add(name)
-            ahead.extend(nodes[name].inputs)
-    return ancestors
-
-
-def _node(message: memoryview) -> tuple[str, _GraphNode]:
-    name = op = shared_name = ""
-    inputs: list[str] = []
-    for number, content in views(message):
-        if number == NAME:
-            name = text(content)
-        elif number == OP:
-            op = text(content)
-        elif number == INPUT:
-            inputs.append(_node_of(text(content)))
-        elif number == ATTRIBUTE and op == VARIABLE_OP:
-            key, value = map_entry(content)
-            shared_name = text(dict(views(value)).get(2, NOTHING)) if key == "shared_name" else shared_name
-    return name, _GraphNode(op, tuple(inputs), shared_name)
-
-
-def _node_of(tensor: str) -> str:
-    """Node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
-    return tensor.removeprefix("^").split(":", maxsplit=1)[0]

@@ -132,15 +132,26 @@ def read_ast_names(script: Path) -> AstNames | None:
     except (SyntaxError, ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         return AstNames(fault=f"is not valid Python (line {line or '?'}: {error.args[0]})")
-    bound = list(_bound(tree.body))
-    names = frozenset(name for name, _ in bound)
-    return AstNames(names, _functions(bound), _is_open(tree), tree=tree, streams=_has_stream(bound))
-
-
-def _has_stream(bound: Iterable[tuple[str, ast.AST]]) -> bool:
-    count = len(PARAMETERS[STREAM])
-    functions = (node for name, node in bound if name == STREAM and isinstance(node, ast.AsyncFunctionDef))
-    return any(_parameters(function).take(count) for function in functions)
+    by_name: dict[str, list[ast.AST]] = {}
+    for name, node in _bound(tree.body):
+        by_name.setdefault(name, []).append(node)
+    functions = {
+        name: _parameters(nodes[0])
+        for name, nodes in by_name.items()
+        if len(nodes) == 1 and isinstance(nodes[0], FUNCTIONS) and not nodes[0].decorator_list
+    }
+    is_open = any(
+        (isinstance(node, ast.alias) and node.name == "*")
+        or isinstance(node, ast.Global)
+        or (isinstance(node, ast.Name) and node.id in REFLECTION)
+        or (isinstance(node, FUNCTIONS) and node.name in REFLECTION)
+        for node in ast.walk(tree)
+    )
+    streams = any(
+        isinstance(node, ast.AsyncFunctionDef) and _parameters(node).take(len(PARAMETERS[STREAM]))
+        for node in by_name.get(STREAM, ())
+    )
+    return AstNames(frozenset(by_name), functions, is_open, tree=tree, streams=streams)
 
 
 def reads_in_parts(ast_names: AstNames) -> bool:
@@ -173,18 +184,6 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
             yield from _bound(ast.iter_child_nodes(node))
 
 
-def _functions(bound: Iterable[tuple[str, ast.AST]]) -> dict[str, Parameters]:
-    """Find undecorated functions whose name nothing else binds."""
-    by_name: dict[str, list[ast.AST]] = {}
-    for name, node in bound:
-        by_name.setdefault(name, []).append(node)
-    return {
-        name: _parameters(nodes[0])
-        for name, nodes in by_name.items()
-        if len(nodes) == 1 and isinstance(nodes[0], FUNCTIONS) and not nodes[0].decorator_list
-    }
-
-
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters:
     arguments = function.args
     positional = len(arguments.posonlyargs) + len(arguments.args)
@@ -192,16 +191,6 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters:
     if any(default is None for default in arguments.kw_defaults):
         most = -1  # a keyword-only argument without a default: a positional call fails
     return Parameters(function.lineno, ast.unparse(arguments), positional - len(arguments.defaults), most)
-
-
-def _is_open(tree: ast.Module) -> bool:
-    return any(
-        (isinstance(node, ast.alias) and node.name == "*")
-        or isinstance(node, ast.Global)
-        or (isinstance(node, ast.Name) and node.id in REFLECTION)
-        or (isinstance(node, FUNCTIONS) and node.name in REFLECTION)
-        for node in ast.walk(tree)
-    )
 
 
 CURE = "SAGEMAKER_GUNICORN_WORKER_CLASS=sync"
@@ -214,7 +203,11 @@ def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
     """Describe each call that fails if requests come in other threads than the script's import."""
     if ast_names.tree is None:
         return
-    names = dict(_imported(ast_names.tree))
+    names: dict[str, str] = {}  # originals by the names that the script gives to modules and their contents
+    for node in ast.walk(ast_names.tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
     loading = LOADING | {_name(call, {}) for call, at_load in _calls(ast_names.tree, LOADING) if at_load}
     for call, at_load in _calls(ast_names.tree, loading):
         name, keywords = _name(call, names), {keyword.arg for keyword in call.keywords}
@@ -238,14 +231,6 @@ def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, b
         waiting += [(child, at_load) for child in ast.iter_child_nodes(node)]
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Names that the script gives to modules and their contents: the original by the script's."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            yield from ((alias.asname or alias.name, module + alias.name) for alias in node.names)
-
-
 def _name(call: ast.Call, names: Mapping[str, str]) -> str:
     """Original name of a called function: ``sqlite3.connect``."""
     node, path = call.func, ""
@@ -259,9 +244,25 @@ def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | 
 
     ``script_model`` says that the script is the model itself.
     """
-    return _what_is_missing(ast_names, path, script_model=script_model) or next(
-        _misfits(ast_names, path, script_model=script_model), None
+    names: Sequence[str] = SCRIPT_MODEL_FUNCTIONS
+    is_there = (
+        "model_fn" in ast_names.names if script_model else ast_names.defined(HANDLERS) or ast_names.streams
     )
+    if not ast_names.is_open and not is_there:
+        if script_model:
+            return no_model_fn(path, ast_names.functions)
+        return no_handler(path, ast_names.names, ast_names.functions)
+    if not script_model:
+        names = HANDLERS[:1] if "handler" in ast_names.names else HANDLERS[1:]
+    for name in names:
+        function, count = ast_names.functions.get(name), len(PARAMETERS[name])
+        if function is None or function.take(count) or (script_model and function.take(count + 1)):
+            continue
+        return (
+            f"{path}, line {function.line}: {name}({function.text}) can't be called with "
+            f"{count} positional argument{'s' if count != 1 else ''}: it must be {form_of(name)}."
+        )
+    return None
 
 
 def doubts_about(ast_names: AstNames, path: object, *, script_model: bool) -> tuple[str, ...]:
@@ -272,40 +273,6 @@ def doubts_about(ast_names: AstNames, path: object, *, script_model: bool) -> tu
         f"{path} defines {written}, which is not called: did you mean {name}?"
         for written, name in meant.items()
     )
-
-
-def _what_is_missing(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:
-    if ast_names.is_open:
-        return None
-    if script_model:
-        return None if "model_fn" in ast_names.names else no_model_fn(path, ast_names.functions)
-    if ast_names.defined(HANDLERS) or ast_names.streams:
-        return None
-    return no_handler(path, ast_names.names, ast_names.functions)
-
-
-def _misfits(ast_names: AstNames, path: object, *, script_model: bool) -> Iterator[str]:
-    """Find functions that can't be called with the arguments that they get."""
-    names = (
-        SCRIPT_MODEL_FUNCTIONS
-        if script_model
-        else HANDLERS[:1]
-        if "handler" in ast_names.names
-        else HANDLERS[1:]
-    )
-    for name in names:
-        function = ast_names.functions.get(name)
-        count = len(PARAMETERS[name])
-        if function is None or function.take(count) or (script_model and function.take(count + 1)):
-            continue
-        yield (
-            f"{path}, line {function.line}: {name}({function.text}) can't be called with "
-            f"{_count(count)}: it must be {form_of(name)}."
-        )
-
-
-def _count(arguments: int) -> str:
-    return f"{arguments} positional argument{'s' if arguments != 1 else ''}"
 
 
 MEDIA_TYPE = re.compile(r"(?:application|audio|image|text|video)/[\w.+-]+")

@@ -5,14 +5,14 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from urllib.parse import quote
 
 from msgspec import Struct
 
+from tfs_proxy.model.graph_inputs import BASE64_OP
+from tfs_proxy.model.graph_nodes import PICTURE_OPS, ops_in
 from tfs_proxy.model.report.served import Served, sample_inputs, sample_sizes, sample_value
 from tfs_proxy.model.report.startup import ModelReport
-from tfs_proxy.model.saved_model import BASE64_OP, PICTURE_OPS, ops_in
 from tfs_proxy.model.script_syntax import AstNames, media_types_in, read_ast_names, reads_own_form
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.wire import media_types as media
@@ -69,30 +69,21 @@ def command_in(line: str, url: str) -> str | None:
 
 def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
     """Make a request for ``served``, from the default model's signature or the script's text."""
-    signature = _signature(served, models)
+    named = next((model.signatures for model in models if model.name == served.default_model), None) or {}
+    signature = named.get(DEFAULT_SIGNATURE) or next(iter(named.values()), None)
     ast_names = read_ast_names(served.layout.script)
     if ast_names is not None:
-        return _written_example(served.layout.root) or _for_script(ast_names, signature)
+        for content_type, ending in EXAMPLE_ENDINGS.items():
+            example = served.layout.root / f"request.{ending}"  # that `tfs-proxy init` has written
+            if example.is_file():
+                return _file(content_type, f"{example}")
+        return _for_script(ast_names, signature)
     known = _for_model(served, signature) if signature is not None else None
     if known is not None:
         return known
     return FirstRequest(
         "", f"/v1/models/{quote(served.default_model, safe='')}/metadata" if rest_api else "/ping"
     )
-
-
-def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | None:
-    """Signature of requests that name none; else the first."""
-    signatures = next((model.signatures for model in models if model.name == served.default_model), None)
-    if not signatures:
-        return None
-    return signatures.get(DEFAULT_SIGNATURE) or next(iter(signatures.values()))
-
-
-def _written_example(root: Path) -> FirstRequest | None:
-    """Read the request that `tfs-proxy init` has written next to the script."""
-    paths = ((content_type, root / f"request.{ending}") for content_type, ending in EXAMPLE_ENDINGS.items())
-    return next((_file(content_type, f"{path}") for content_type, path in paths if path.is_file()), None)
 
 
 def _for_script(ast_names: AstNames, signature: Signature | None) -> FirstRequest:

@@ -82,10 +82,11 @@ def capacity(settings: Settings, *, models: bool) -> str:
     threads = (
         f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
     )
-    workers = (
-        f"{_count(settings.gunicorn_workers, 'worker')} ({settings.gunicorn_worker_class}){threads}, "
-        f"{_why_so_many(settings)}"
-    )
+    why = settings.machine.workers.reason
+    if WORKERS_VARIABLE in settings.given:
+        why = f"set by {WORKERS_VARIABLE}"
+    count = _count(settings.gunicorn_workers, "worker")
+    workers = f"{count} ({settings.gunicorn_worker_class}){threads}, {why}"
     if not models:
         return workers
     servers = _count(settings.instance_count, "model server")
@@ -93,22 +94,13 @@ def capacity(settings: Settings, *, models: bool) -> str:
     inter = settings.inter_op_parallelism or settings.machine.tensorflow_threads or "auto"
     if settings.inter_op_reason:
         inter = f"{inter} ({settings.inter_op_reason})"
-    return f"{workers}; {servers}, intra-op {intra}, inter-op {inter}, {_batching(settings)}"
-
-
-def _why_so_many(settings: Settings) -> str:
-    if WORKERS_VARIABLE in settings.given:
-        return f"set by {WORKERS_VARIABLE}"
-    return settings.machine.workers.reason
-
-
-def _batching(settings: Settings) -> str:
-    if not settings.enable_batching:
-        return "no batching"
-    return (
-        f"batches of up to {settings.max_batch_size} records after {settings.batch_timeout_micros} µs, "
-        f"{settings.num_batch_threads} at a time, {settings.max_enqueued_batches} waiting"
-    )
+    batching = "no batching"
+    if settings.enable_batching:
+        batching = (
+            f"batches of up to {settings.max_batch_size} records after {settings.batch_timeout_micros} µs, "
+            f"{settings.num_batch_threads} at a time, {settings.max_enqueued_batches} waiting"
+        )
+    return f"{workers}; {servers}, intra-op {intra}, inter-op {inter}, {batching}"
 
 
 def _count(number: int, what: str) -> str:

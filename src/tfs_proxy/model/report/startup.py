@@ -108,16 +108,25 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     layout, models = served.layout, served.models
     versions = [(each.name, *version) for each in models for version in each.versions.items()]
     read = {(name, version): read_saved_model(path) for name, version, path in versions}
-    reports = tuple(_model_report(model, read) for model in models)
+    newest = {model.name: read[model.name, max(model.versions)] for model in models}
+    reports = tuple(
+        ModelReport(
+            model.name, tuple(model.versions), found.signatures if (found := newest[model.name]) else None
+        )
+        for model in models
+    )
     load_faults = tuple(_faults(models, read, _load_faults))
     faults = (*load_faults, *_faults(models, read, _answer_faults))
+    reason = "the only one" if len(models) == 1 else "the first by name"
+    if settings.default_model_name is not None:
+        reason = "named by SAGEMAKER_TFS_DEFAULT_MODEL_NAME"
     processes = capacity(settings, models=bool(models))
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,
         models=reports,
         default_model=served.default_model,
-        default_reason=_default_reason(models, settings),
+        default_reason=reason,
         script=script.sentence,
         # The run has already reported shared model servers.
         processes="" if settings.loaded_as is not None else processes,
@@ -127,10 +136,9 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             if name not in SERVING_VARIABLES
         },
         notes=(
-            *_name_notes(models, settings),
+            *_ignored_settings(layout, models, settings),
             *script.notes,
-            *_program_notes(layout, settings),
-            *_code_notes(layout),
+            *_ignored_code(layout),
             *_misplaced_code(layout, models),
             *(_leftovers(layout, models) if models else ()),
             # A run of many models has told of them at its start.
@@ -148,17 +156,6 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
 
 
 Summaries = Mapping[tuple[str, int], SavedModelSummary | None]
-
-
-def _model_report(model: DiscoveredModel, read: Summaries) -> ModelReport:
-    newest = read[model.name, max(model.versions)]
-    return ModelReport(model.name, tuple(model.versions), newest.signatures if newest else None)
-
-
-def _default_reason(models: Sequence[DiscoveredModel], settings: Settings) -> str:
-    if settings.default_model_name is not None:
-        return "named by SAGEMAKER_TFS_DEFAULT_MODEL_NAME"
-    return "the only one" if len(models) == 1 else "the first by name"
 
 
 def _versions(versions: Sequence[int]) -> str:
@@ -184,16 +181,14 @@ def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str
 
 
 def _tensors(specs: Mapping[str, TensorSpec]) -> str:
-    shown = [f"{alias} {_type_and_shape(spec)}" for alias, spec in list(specs.items())[:TENSORS_SHOWN]]
+    shown = []
+    for alias, spec in list(specs.items())[:TENSORS_SHOWN]:
+        sizes = (
+            ("...",) if spec.shape is None else ("?" if size is None else f"{size}" for size in spec.shape)
+        )
+        shown.append(f"{alias} {spec.dtype.removeprefix('DT_').lower()}[{', '.join(sizes)}]")
     more = [f"{len(specs) - TENSORS_SHOWN} more"] if len(specs) > TENSORS_SHOWN else []
     return ", ".join(shown + more) or "nothing"
-
-
-def _type_and_shape(spec: TensorSpec) -> str:
-    dtype = spec.dtype.removeprefix("DT_").lower()
-    if spec.shape is None:
-        return f"{dtype}[...]"
-    return f"{dtype}[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"
 
 
 FindFaults = Callable[[Path, SavedModelSummary], Iterator[str]]
@@ -270,18 +265,17 @@ def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iter
         yield f"TFS_PROXY_CSV_COLUMNS={columns} is no order of a model's inputs: {'; '.join(inputs)}."
 
 
-def _name_notes(models: Sequence[DiscoveredModel], settings: Settings) -> Iterator[str]:
+def _ignored_settings(
+    layout: ModelLayout, models: Sequence[DiscoveredModel], settings: Settings
+) -> Iterator[str]:
     if settings.model_name and len(models) > 1:
         yield f"TFS_PROXY_MODEL_NAME={settings.model_name} is ignored: there is more than one model."
-
-
-def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
     if settings.program != layout.program:
         missing = BELOW_ROOT.code / settings.program
         yield f"SAGEMAKER_PROGRAM={settings.program} is ignored: there is no {missing}."
 
 
-def _code_notes(layout: ModelLayout) -> Iterator[str]:
+def _ignored_code(layout: ModelLayout) -> Iterator[str]:
     requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
     if layout.code.is_dir() and not layout.script.is_file():
         others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
