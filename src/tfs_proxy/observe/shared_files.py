@@ -16,10 +16,6 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-ID_BYTES = 32
-NOTE_BYTES = 1 + ID_BYTES
-ENDED, BEGUN = 0, 1
-
 
 class FixedFile:
     """File of ``size`` bytes in ``memory``, all zero at first.
@@ -51,14 +47,6 @@ class FixedFile:
         else:
             memory[:] = self.memory[:]
             self.memory, self.problem = memory, ""
-
-
-def under_way(record: Path) -> int:
-    """Number of requests in flight by a worker's record; 0 if there is no record."""
-    try:
-        return record.read_bytes()[::NOTE_BYTES].count(BEGUN)
-    except FileNotFoundError:
-        return 0
 
 
 CHUNK_BYTES = 256 * 1024
@@ -120,16 +108,3 @@ def punch_hole(descriptor: int, offset: int, length: int) -> None:
     fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
     if fallocate is not None:
         fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length))
-
-
-def is_alive(pid: int) -> bool:
-    """True if a process has this number."""
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

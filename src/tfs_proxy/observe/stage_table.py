@@ -17,7 +17,8 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
 from tfs_proxy.observe.request_counts import OTHER, KnownModels
 from tfs_proxy.observe.request_record import STAGES, RequestRecord
-from tfs_proxy.observe.shared_files import FixedFile, is_alive
+from tfs_proxy.observe.shared_files import FixedFile
+from tfs_proxy.values.processes import has_ended
 
 SECONDS_BOUNDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
@@ -112,7 +113,7 @@ class StageTables:
     def fold(self) -> None:
         """Take over the tables of workers that have ended, and delete their files."""
         for path in self._paths():
-            if not is_alive(int(path.name.partition("-")[0])):
+            if has_ended(int(path.name.partition("-")[0])):
                 self._of_the_dead.add(path.read_bytes())
                 path.unlink()
 

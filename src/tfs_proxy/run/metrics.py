@@ -9,9 +9,9 @@ from typing import Protocol
 
 from tfs_proxy import __version__
 from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.metric import MeasuredMetric, Points
 from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
-from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.run.children import Children
 from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.process import ProcessState

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tfs_proxy.observe.shared_files import under_way
+from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.run.children import Deaths
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front

@@ -9,8 +9,8 @@ from msgspec.json import decode
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.run.host.processes import has_ended
 from tfs_proxy.values.deployment import StreamReport
+from tfs_proxy.values.processes import has_ended
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import STREAMS, Handlers
 

@@ -32,7 +32,7 @@ class InnerStack:
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         serve = [*SERVE, model, "--host", "127.0.0.1", "--port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tfs_proxy.serving.parent_death", *serve, *flags],
+            [sys.executable, "-m", "tfs_proxy.values.processes", *serve, *flags],
             env=dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -15,7 +15,7 @@ from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.memory import MEGABYTE, Ledger, MemoryBudget
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import decoded_body
-from tfs_proxy.worker.gunicorn_workers.journal import SOCKET
+from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET
 
 BODY = "tfs_proxy.body"
 """Key in a WSGI environ, if it is there, for the body that has been read."""

@@ -26,7 +26,7 @@ from tfs_proxy.worker.body import (
     read_piece,
     too_large,
 )
-from tfs_proxy.worker.gunicorn_workers.journal import SOCKET
+from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET
 from tfs_proxy.worker.inference_answers import ScriptInference, write_reply
 from tfs_proxy.worker.inference_resources import is_triton_type
 from tfs_proxy.worker.invocations import ScriptInvocations

@@ -19,7 +19,7 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, SERVED_NAME, wsgi_name
 from tfs_proxy.wire.routes import INVOCATIONS
 from tfs_proxy.worker.body import BODY
-from tfs_proxy.worker.gunicorn_workers.journal import WsgiApp
+from tfs_proxy.worker.gunicorn_workers.boundary import WsgiApp
 
 log = logging.getLogger(__name__)
 

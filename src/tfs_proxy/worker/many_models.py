@@ -20,7 +20,7 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 from tfs_proxy.worker.app import ContainerApp
-from tfs_proxy.worker.gunicorn_workers.journal import refuse
+from tfs_proxy.worker.gunicorn_workers.boundary import refuse
 from tfs_proxy.worker.gunicorn_workers.request_observers import StageObserver
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tfs_proxy.observe.shared_files import is_alive
 from tfs_proxy.values.errors import Overloaded
+from tfs_proxy.values.processes import has_ended
 
 WAIT_SECONDS = 5.0
 LOOK_SECONDS = 0.05
@@ -76,7 +76,7 @@ class _Table:
         self._slots = list(_SLOT.iter_unpack(content[:whole]))
 
     def others(self) -> int:
-        return sum(held for pid, held in self._slots if held and pid != os.getpid() and is_alive(pid))
+        return sum(held for pid, held in self._slots if held and pid != os.getpid() and not has_ended(pid))
 
     def write_own(self, held: int) -> None:
         """Write this process's bytes into its slot or the first free one."""
@@ -87,5 +87,5 @@ class _Table:
         pids = [pid for pid, _ in self._slots]
         if os.getpid() in pids:
             return pids.index(os.getpid())
-        free = (index for index, pid in enumerate(pids) if not is_alive(pid))
+        free = (index for index, pid in enumerate(pids) if has_ended(pid))
         return next(free, len(pids))

@@ -202,21 +202,18 @@ def test_the_embedded_server_under_the_official_name_is_the_embedded_one(
 
 
 def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
-    """All of AWS's gunicorn variables reach its command line."""
+    """AWS's gunicorn variables reach its command line, but for the time after which the supervisor ends a worker."""
     words = gunicorn.argv(
         settings(
             SAGEMAKER_GUNICORN_WORKERS="3",
             SAGEMAKER_GUNICORN_THREADS="9",
             SAGEMAKER_GUNICORN_WORKER_CLASS="sync",
             SAGEMAKER_GUNICORN_LOGLEVEL="warning",
-            SAGEMAKER_GUNICORN_TIMEOUT_SECONDS="77",
         ),
         [5],
     )
 
-    assert {"--bind=fd://5", "--workers=3", "--threads=9", "--timeout=77", "--log-level=warning"} <= set(
-        words
-    )
+    assert {"--bind=fd://5", "--workers=3", "--threads=9", "--log-level=warning"} <= set(words)
     assert "--worker-class=tfs_proxy.worker.gunicorn_workers.standard.SequentialWorker" in words
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfs_proxy.run.host.processes import become_subreaper, describe_exit, shell_status
+from tfs_proxy.run.host.processes import describe_exit, shell_status
 from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec, ProcessState
+from tfs_proxy.values.processes import become_subreaper
 
 SPEC = ProcessSpec(name="child", argv=("child",), env={}, backoff=Backoff(tries=3, healthy_seconds=10))
 

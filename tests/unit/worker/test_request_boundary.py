@@ -1,4 +1,4 @@
-"""The boundary of each request: its id, its note in the journal, its observers."""
+"""The boundary of each request: its id, its note, its observers."""
 
 import errno
 import os
@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 
 from support.waiting import wait_until
+from tfs_proxy.observe.begun_requests import BegunRequests, under_way
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
-from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED
 from tfs_proxy.wire.error_status import CLIENT_GONE
-from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, since_last_data
-from tfs_proxy.worker.gunicorn_workers.journal import AGAIN, REQUEST, RequestJournal, WsgiApp
+from tfs_proxy.worker.gunicorn_workers.boundary import Exchange, RequestBoundary, WsgiApp, since_last_data
 
 ONE = "1" * 32
 Headers = list[tuple[str, str]]
 
 INFERENCE_ID = header_names.wsgi_name(header_names.INFERENCE_ID)
 CLIENT_ID = header_names.wsgi_name(header_names.REQUEST_ID)
+REQUEST = header_names.wsgi_name(header_names.NGINX_ID)
+AGAIN = header_names.wsgi_name(header_names.SENT_AGAIN)
 
 
 class Response:
@@ -71,11 +72,11 @@ class Failing:
 
 @pytest.fixture
 def bound(tmp_path: Path) -> Callable[..., RequestBoundary]:
-    """Make a boundary of an application, with a journal for two requests at once."""
+    """Make a boundary of an application, with notes for two requests at once."""
 
     def make(app: WsgiApp, *observers: Any, behind_nginx: bool = False) -> RequestBoundary:
-        journal = RequestJournal(tmp_path / "begun", 2)
-        return RequestBoundary(app, journal, DeadlineWatch(), list(observers), behind_nginx=behind_nginx)
+        notes, headers = BegunRequests(tmp_path / "begun", 2), (lambda _record: ()) if behind_nginx else None
+        return RequestBoundary(app, notes, DeadlineWatch(), list(observers), headers_for_nginx=headers)
 
     return make
 
@@ -155,21 +156,28 @@ def test_observers_see_each_request_begin_and_end(
     assert noting.told == [("begin", "/x", 0), ("end", "/x", status)]
 
 
-def test_a_request_that_is_answered_for_has_ended(
+def test_a_request_that_is_answered_late_has_ended(
     bound: Callable[..., RequestBoundary], tmp_path: Path
 ) -> None:
-    noting, connection = Noting(), object()
+    """By 504 on its connection; what its call does then is told to nobody."""
+    noting = Noting()
+    served: list[Exchange] = []
 
     def late(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        boundary.give_up(connection, "too late")
+        served[0].answer_late("too late", streaming=False)
         assert begun(tmp_path) == 0
         return echo(environ, start_response)
 
     boundary = bound(late, noting)
-    ask(boundary, **{"gunicorn.socket": connection})
+    mine, theirs = socket.socketpair()
+    with mine, theirs, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeadlineWatch, "serve", lambda _watch, exchange: served.append(exchange))
+        ask(boundary, **{"gunicorn.socket": mine})
+        answer = theirs.recv(10_000)
 
+    assert answer.startswith(b"HTTP/1.1 504 ")
+    assert b"too late" in answer
     assert noting.told == [("begin", "/x", 0), ("end", "/x", 504)]
-    assert boundary.record_on(connection) is None
 
 
 def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(
@@ -248,9 +256,9 @@ OTHER = "2" * 32
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> RequestJournal:
-    """The notes of this process, for two requests at once."""
-    return RequestJournal(tmp_path / "begun", 2)
+def notes(tmp_path: Path) -> BegunRequests:
+    """Those of this process, for two requests at once."""
+    return BegunRequests(tmp_path / "begun", 2)
 
 
 def begun(tmp_path: Path) -> int:
@@ -259,14 +267,14 @@ def begun(tmp_path: Path) -> int:
 
 
 def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
-    journal: RequestJournal, tmp_path: Path
+    notes: BegunRequests, tmp_path: Path
 ) -> None:
     """The id stays for whoever asks late; the count is of what has not ended."""
-    place = journal.begin(ONE)
+    place = notes.begin(ONE)
 
-    assert (journal.has(ONE), journal.has(OTHER), begun(tmp_path)) == (True, False, 1)
-    journal.end(place)
-    assert (journal.has(ONE), begun(tmp_path)) == (True, 0)
+    assert (notes.has(ONE), notes.has(OTHER), begun(tmp_path)) == (True, False, 1)
+    notes.end(place)
+    assert (notes.has(ONE), begun(tmp_path)) == (True, 0)
 
 
 def test_no_record_means_nothing_was_begun(tmp_path: Path) -> None:
@@ -284,12 +292,12 @@ def test_a_file_that_can_not_be_written_is_a_problem_until_it_can(
 
     with monkeypatch.context() as no_room:
         no_room.setattr("os.posix_fallocate", full)
-        journal = RequestJournal(tmp_path / "begun", 2)
-        place = journal.begin(ONE)
-        assert journal.problem() == "a worker's file in begun can't be written: No space left on device"
+        notes = BegunRequests(tmp_path / "begun", 2)
+        place = notes.begin(ONE)
+        assert notes.problem() == "a worker's file in begun can't be written: No space left on device"
 
-    assert (journal.problem(), begun(tmp_path)) == ("", 1)
-    journal.end(place)
+    assert (notes.problem(), begun(tmp_path)) == ("", 1)
+    notes.end(place)
     assert begun(tmp_path) == 0
 
 

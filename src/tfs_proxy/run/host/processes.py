@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tfs_proxy.serving.parent_death import signal_at_death_of
+from tfs_proxy.values.processes import PROC, has_ended, signal_at_death_of
 
 
 def shell_status(status: int | None) -> int:
@@ -54,16 +53,6 @@ def before_exec(number: signal.Signals) -> Callable[[], None] | None:
         end_with_parent()
 
     return prepare
-
-
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def become_subreaper() -> bool:
-    """Makes orphaned processes below this one its children; False if the system can't do it."""
-    if sys.platform != "linux":
-        return False
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 LOST = 255
@@ -125,7 +114,6 @@ def can_watch_forked() -> bool:
     return True
 
 
-PROC = Path("/proc")
 GRACE_SECONDS = 2.0
 """The code that starts a child collects it at once; a zombie this old is an orphan."""
 
@@ -174,15 +162,6 @@ def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
     with contextlib.suppress(OSError):
         for task in (proc / str(of) / "task").iterdir():
             yield from map(int, (task / "children").read_text().split())
-
-
-def has_ended(pid: int, proc: Path = PROC) -> bool:
-    """True if a process is gone, or waits to be collected."""
-    try:
-        state = (proc / str(pid) / "stat").read_text().rpartition(") ")[2]
-    except OSError:
-        return True
-    return state.startswith("Z")
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:

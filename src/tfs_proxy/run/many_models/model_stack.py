@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.request_counts import KnownModels
-from tfs_proxy.observe.shared_files import under_way
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.workspace import is_locked, is_path_locked, make_workspace_within

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.processes import child_pids, has_ended
+from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.config import GrpcEndpoint
@@ -24,6 +24,7 @@ from tfs_proxy.run.process import ChildProcess, ProcessSpec
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.processes import has_ended
 from tfs_proxy.values.resources import available_resources, most_descriptors
 
 log = logging.getLogger(__name__)

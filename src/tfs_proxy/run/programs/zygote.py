@@ -11,12 +11,13 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from tfs_proxy.run.host.processes import ForkedProcess, RunningProcess, become_subreaper, can_watch_forked
+from tfs_proxy.run.host.processes import ForkedProcess, RunningProcess, can_watch_forked
 from tfs_proxy.run.process import ChildProcess, ProcessSpec, ProcessState, spawn
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.settings.worker_environment import FORK_SECONDS, GO, ForkRequest
 from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.processes import become_subreaper
 from tfs_proxy.wire.http_server import BACKLOG
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from tfs_proxy.values.errors import ScriptTimeout
 
@@ -76,18 +76,26 @@ class CoroutineLane(Lane):
             self._future.cancel()
 
 
-class ScriptCall:
-    """Call of the script: its deadline, its lane, and the connection of its request.
+class LateRequest(Protocol):
+    """Request whose call is over its deadline."""
 
-    ``connection`` is the argument of `DeadlineWatch.serve`; ``streaming`` says that the head of
-    the answer is out, and that only a piece of its body is waited for.
+    def answer_late(self, text: str, *, streaming: bool) -> None:
+        """Answer it without the call, with 504; break off if it is ``streaming``: its head was sent."""
+
+
+class ScriptCall:
+    """Call of the script: its deadline, its lane, and the request that it answers.
+
+    ``streaming`` says that the head of the answer is out, and that only a piece of its body is waited for.
     """
 
-    __slots__ = ("_watch", "connection", "deadline", "lane", "streaming")
+    __slots__ = ("_watch", "deadline", "lane", "request", "streaming")
 
-    def __init__(self, watch: "DeadlineWatch", connection: Any, deadline: float, *, streaming: bool) -> None:
+    def __init__(
+        self, watch: "DeadlineWatch", request: LateRequest | None, deadline: float, *, streaming: bool
+    ) -> None:
         self._watch = watch
-        self.connection = connection
+        self.request = request
         self.streaming = streaming
         self.lane = watch.new_lane()
         self.deadline = deadline
@@ -100,18 +108,17 @@ class ScriptCall:
 
 
 class _Here(threading.local):
-    """Current call and connection of one thread, or one greenlet."""
+    """Current call and request of one thread, or one greenlet."""
 
     call: ScriptCall | None = None
-    connection: Any = None
+    request: LateRequest | None = None
 
 
 class DeadlineWatch:
     """Holds every call of the script to ``seconds``; one per worker, used by all its threads.
 
-    ``folder`` is the script's. ``abandon`` gets each call that is given up, and answers its request;
-    ``new_lane`` makes the lane of the current call. ``hangs`` says that the worker should be replaced,
-    ``place`` where a call hung last, ``answered`` that a call was completed since it was last set to False.
+    ``folder`` is the script's. ``hangs`` says that the worker should be replaced, ``place`` where a call hung
+    last, ``answered`` that a call was completed since it was last set to False.
     """
 
     def __init__(
@@ -119,8 +126,8 @@ class DeadlineWatch:
     ) -> None:
         self.seconds = seconds
         self.folder = folder
-        self.abandon: Callable[[ScriptCall], None] = lambda _call: None
         self.new_lane: Callable[[], Lane] = Lane
+        self._gave_up: Callable[[], None] = lambda: None
         self.hangs = self.answered = False
         self.place = ""
         self._clock = clock
@@ -133,9 +140,9 @@ class DeadlineWatch:
         """Number of abandoned calls that have not come back."""
         return len(self._abandoned)
 
-    def serve(self, connection: Any) -> None:
-        """Set the connection of the request that this thread's calls answer from here on."""
-        self._here.connection = connection
+    def serve(self, request: LateRequest | None) -> None:
+        """Set the request that this thread's calls answer from here on."""
+        self._here.request = request
 
     def call(self, *, streaming: bool = False) -> AbstractContextManager[None]:
         """Hold the block to the deadline; within another such block this one does nothing.
@@ -145,7 +152,7 @@ class DeadlineWatch:
         here = self._here
         if here.call:
             return WITHIN_ANOTHER
-        return ScriptCall(self, here.connection, self._clock() + self.seconds, streaming=streaming)
+        return ScriptCall(self, here.request, self._clock() + self.seconds, streaming=streaming)
 
     def begin(self, call: ScriptCall) -> None:
         """Watch ``call`` from here on."""
@@ -192,8 +199,12 @@ class DeadlineWatch:
             "the server's log says where it hangs."
         )
 
-    def start(self) -> None:
-        """Watch the calls from a thread of its own, as long as the process lives."""
+    def start(self, new_lane: Callable[[], Lane], gave_up: Callable[[], None]) -> None:
+        """Watch the calls from a thread of its own, as long as the process lives.
+
+        ``new_lane`` makes the lane of the current call, ``gave_up`` follows the answer for one that hangs.
+        """
+        self.new_lane, self._gave_up = new_lane, gave_up
         if self.seconds < math.inf:
             threading.Thread(target=self._keep_looking, name="script-watch", daemon=True).start()
 
@@ -226,7 +237,9 @@ class DeadlineWatch:
             self._abandoned.discard(call)
             return False
         self.hangs = True
-        self.abandon(call)
+        if call.request is not None:
+            call.request.answer_late(str(self.timeout()), streaming=call.streaming)
+        self._gave_up()
         call.lane.cancel(lambda: call not in self._abandoned)
         return True
 

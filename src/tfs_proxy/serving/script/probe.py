@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfs_proxy.serving.parent_death import signal_at_death_of
 from tfs_proxy.values.errors import ScriptLoadError
+from tfs_proxy.values.processes import signal_at_death_of
 
 STDERR = 2
 

@@ -158,7 +158,7 @@ class Stream:
         self._runner = runner
         self._closed = False
         call = runner.watch.current()
-        self._connection = None if call is None else call.connection
+        self._request = None if call is None else call.request
         self._first: bytes | None = None
         try:
             self._first = self._next()
@@ -200,7 +200,7 @@ class Stream:
 
     def _deadline(self) -> AbstractContextManager[None]:
         """Start a deadline for the next piece, on whichever thread the server makes it."""
-        self._runner.watch.serve(self._connection)
+        self._runner.watch.serve(self._request)
         return self._runner.watch.call(streaming=True)
 
     def _next(self) -> bytes | None:

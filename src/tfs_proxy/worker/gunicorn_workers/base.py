@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from threading import Thread
 from types import FrameType
@@ -19,21 +19,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gunicorn.workers.base import Worker
 
+from tfs_proxy.observe.begun_requests import BegunRequests
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
-from tfs_proxy.serving.script.deadline import DeadlineWatch, Lane, ScriptCall, own_part
+from tfs_proxy.serving.script.deadline import DeadlineWatch, Lane, own_part
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.parsers import AccessLog, access_log
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
-from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, RequestObserver
-from tfs_proxy.worker.gunicorn_workers.journal import RequestJournal, WsgiApp
+from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, RequestObserver, WsgiApp
 from tfs_proxy.worker.gunicorn_workers.refusals import (
     OUR_FAULT,
     OUT_OF_TIME,
-    Refusal,
     is_refused_by_gunicorn,
     refusal,
 )
@@ -76,11 +75,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     failure: BootFailure | None = None
     wsgi: WsgiApp
     close_app: Callable[[], None]
-    boundary: RequestBoundary
     observers: list[RequestObserver]
     """Observers of every request once the application is loaded."""
 
-    journal: RequestJournal
+    begun: BegunRequests
     file_problems: tuple[Callable[[], str], ...] = ()
     """Functions that return why a file for other processes can't be written; "" if it can."""
 
@@ -122,20 +120,16 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self._closing.callback(self.wsgi.close)  # type: ignore[attr-defined]
         self.close_app = self._closing.close
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
-        self.watch.new_lane = self.new_lane
-        self.watch.abandon = self.abandon
         self.first_call = getattr(self.wsgi, "first_call", None)
-        self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
-        self.file_problems = (*self.file_problems, self.journal.problem)
-        self.boundary = RequestBoundary(
+        self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
+        self.file_problems = (*self.file_problems, self.begun.problem)
+        self.wsgi = RequestBoundary(
             self.wsgi if self.capture is None else self.capture.around(self.wsgi),
-            self.journal,
+            self.begun,
             self.watch,
             self.observers,
-            behind_nginx=self.counting is None,
-            more_headers=partial(stages_for_nginx, self.access_log) if self.counting is None else None,
+            headers_for_nginx=partial(stages_for_nginx, self.access_log) if self.counting is None else None,
         )
-        self.wsgi = self.boundary
 
     def _prepare(self, workspace: Workspace) -> None:
         """Take those parts from the deployment that come before the application is loaded."""
@@ -183,7 +177,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.phase = WorkerPhase.SERVES
         while self.alive and not self.reports.deliver():
             time.sleep(PAUSE_SECONDS)
-        self.watch.start()
+        self.watch.start(self.new_lane, self.replace_thread)
         self.serve()
         if self.capture is not None:
             self.capture.close()
@@ -237,17 +231,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             uncaptured=0 if self.capture is None else self.capture.dropped,
         )
 
-    def abandon(self, call: ScriptCall) -> None:
-        """Answer for a call that is over its deadline and can't be ended; in the watch's thread."""
-        connection, text = call.connection, str(self.watch.timeout())
-        record = self.boundary.record_on(connection)
-        with suppress(OSError):
-            if connection is not None and not call.streaming:
-                refused = Refusal(504, text)
-                connection.send(refused.response(record.request_id if record else None), socket.MSG_DONTWAIT)
-            if connection is not None:  # a streamed answer, whose head was sent, breaks off
-                connection.shutdown(socket.SHUT_RDWR if call.streaming else socket.SHUT_WR)
-        self.boundary.give_up(connection, text)
+    def replace_thread(self) -> None:
+        """Make up for a thread whose call is over its deadline, where that can be done."""
 
     def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer requests that gunicorn refuses itself, without repeating the client's text."""

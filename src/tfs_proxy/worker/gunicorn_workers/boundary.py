@@ -1,7 +1,9 @@
 """Beginning and end of a worker's request, between gunicorn and the app, in every class of workers.
 
-One wrapper does for each request what is not the application's: its record and id, its note in the journal,
-the connection that the deadline watch answers on, and `RequestObserver`s.
+Here a request gets its record and id, is noted as begun, and may be answered by its deadline;
+`RequestObserver`s see its end. nginx can't tell a request that a worker had begun from one that it had not
+read: the connection of both breaks. So it names each request, and sends such a one once more, marked: that is
+handled unless it was begun.
 """
 
 import json
@@ -12,9 +14,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Protocol, runtime_checkable
 
+from tfs_proxy.observe.begun_requests import BegunRequests
+from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.observe.request_record import (
     SERVER_TIMING,
     WAIT,
@@ -26,32 +31,39 @@ from tfs_proxy.observe.request_record import (
 )
 from tfs_proxy.serving.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.serving.upstream.recovery import sent_before
+from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.error_status import CLIENT_GONE
-from tfs_proxy.wire.header_names import ASKS_TIMING, DECODED, INFERENCE_ID, REQUEST_ID, wsgi_name
-from tfs_proxy.worker.gunicorn_workers.journal import (
-    AGAIN,
-    REQUEST,
-    SENT,
-    SOCKET,
-    RequestJournal,
-    WsgiApp,
-    worker_died,
+from tfs_proxy.wire.header_names import (
+    ASKS_TIMING,
+    DECODED,
+    HAD_MODEL_SERVER,
+    INFERENCE_ID,
+    NGINX_ID,
+    REQUEST_ID,
+    SENT_AGAIN,
+    wsgi_name,
 )
-from tfs_proxy.worker.gunicorn_workers.refusals import refusal
+from tfs_proxy.wire.media_types import JSON
+from tfs_proxy.worker.gunicorn_workers.refusals import Refusal, refusal
 
 log = logging.getLogger(__name__)
 
+SOCKET = "gunicorn.socket"
 HALF_A_TICK_SECONDS = 0.0005
 """Average error of nginx's times, which are cut to milliseconds."""
 
 _LAST_DATA_RECEIVED = struct.Struct("=52xI")
 """Field ``tcpi_last_data_recv`` of Linux's ``struct tcp_info``: milliseconds since the last bytes came."""
 
-NOTHING: Iterator[bytes] = iter(())
-MoreHeaders = Callable[[RequestRecord], Sequence[tuple[str, str]]]
-
+_NOTED, _AGAIN, _HAD_MODEL_SERVER = map(wsgi_name, (NGINX_ID, SENT_AGAIN, HAD_MODEL_SERVER))
 _ASKS_TIMING, _INFERENCE_ID, _CLIENT_ID = map(wsgi_name, (ASKS_TIMING, INFERENCE_ID, REQUEST_ID))
 _ID_FIELD = REQUEST_ID.lower()
+
+_ENDING = threading.Lock()
+"""Held while a request is marked as ended: its thread and its deadline may do so at once."""
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+HeadersForNginx = Callable[[RequestRecord], Sequence[tuple[str, str]]]
 
 
 class RequestObserver(Protocol):
@@ -70,173 +82,149 @@ class BeginObserver(RequestObserver, Protocol):
 
 
 class RequestBoundary:
-    """Wrapper of ``app`` for everything that must know the beginning and end of each of its requests.
+    """Wrapper of ``app``: WSGI, with an `Exchange` for each request.
 
-    ``behind_nginx`` a request comes with its id, and with the time at which it was sent here.
+    Behind nginx, which gets ``headers_for_nginx``, a request comes with its id, and the time at which it was
+    sent here; without nginx they are None.
     """
 
     def __init__(
         self,
         app: WsgiApp,
-        journal: RequestJournal,
+        begun: BegunRequests,
         watch: DeadlineWatch,
         observers: Sequence[RequestObserver],
         *,
-        behind_nginx: bool = False,
-        more_headers: MoreHeaders | None = None,
+        headers_for_nginx: HeadersForNginx | None = None,
     ) -> None:
-        self._app = app
-        self.behind_nginx = behind_nginx
-        self._watch = watch
-        self._under_way: dict[int, Answer] = {}
-        self.journal = journal
-        self.observers = observers
+        self.begun, self.observers = begun, observers
+        self.headers_for_nginx = headers_for_nginx
+        self._app, self._watch = app, watch
         self._begin_observers = [observer for observer in observers if isinstance(observer, BeginObserver)]
-        self.more_headers = more_headers or _no_headers
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        noted, again, had_model_server = (environ.pop(name, "") for name in (REQUEST, AGAIN, SENT))
-        if not self.behind_nginx:  # these headers come from a client
+        noted, again, had_model_server = (environ.pop(key, "") for key in (_NOTED, _AGAIN, _HAD_MODEL_SERVER))
+        if self.headers_for_nginx is None:  # these headers come from a client
             noted = again = had_model_server = ""
-        journal_id, _, sent_at = noted.partition(" ")
-        died = bool(again) and self.journal.has(journal_id)
-        connection = environ.get(SOCKET)
+        nginx_id, _, sent_at = noted.partition(" ")
+        app = worker_died if again and self.begun.has(nginx_id) else self._app
         record = self._record_of(environ, sent_at)
-        answer = Answer(self, record, start_response, self.journal.begin(journal_id), id(connection))
-        answer.shows_timing = _ASKS_TIMING in environ
-        self._under_way[id(connection)] = answer
-        self._watch.serve(connection)
+        exchange = Exchange(self, record, environ, start_response, self.begun.begin(nginx_id))
+        self._watch.serve(exchange)
         set_current_request(record)
         try:
-            if self._begin_observers:
-                self._begin(record, environ)
+            for observer in self._begin_observers:
+                try:
+                    observer.begin(record, environ)
+                except Exception:
+                    log.exception("%s failed as a request began", type(observer).__name__)
             with sent_before() if had_model_server else WITHIN_ANOTHER:
-                answer.pieces = (worker_died if died else self._app)(environ, answer.start)
+                exchange.pieces = app(environ, exchange.start)
         except BaseException as error:
-            answer.fail(error)
+            exchange.fail(error)
             raise
-        return answer
-
-    def record_on(self, connection: object) -> RequestRecord | None:
-        """Record of the request that came on a connection and has not ended."""
-        answer = self._under_way.get(id(connection))
-        return None if answer is None else answer.record
-
-    def give_up(self, connection: object, reason: str) -> None:
-        """End a request that has been answered, with this reason, without the call that still handles it."""
-        answer = self._under_way.get(id(connection))
-        if answer is not None:
-            answer.record.status = answer.record.status or HTTPStatus.GATEWAY_TIMEOUT
-            answer.record.reason = reason
-            answer.end()
-
-    def forget(self, connection: int) -> None:
-        """Forget a connection: no request is in flight on it any more."""
-        self._under_way.pop(connection, None)
+        return exchange
 
     def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
         """Make a record; the application gets the same id with nginx and without it."""
         # nginx has chosen the id already.
-        request_id = environ.get(_CLIENT_ID) if self.behind_nginx else None
+        request_id = environ.get(_CLIENT_ID) if self.headers_for_nginx else None
         if not request_id:
             request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
             environ[_CLIENT_ID] = request_id
         target = environ.get("RAW_URI") or environ["PATH_INFO"]
         record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
         # Both include the time in the accept queue, and until a thread was free.
-        if not self.behind_nginx:
+        if self.headers_for_nginx is None:
             record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
         elif sent_at:
             # nginx's clock moves once for each round of its loop, in whole milliseconds.
             record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
         return record
 
-    def _begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        for observer in self._begin_observers:
-            try:
-                observer.begin(record, environ)
-            except Exception:
-                log.exception("%s failed as a request began", type(observer).__name__)
-
 
 def since_last_data(connection: object) -> float:
     """Seconds since the last bytes came on a TCP connection, read or not; 0 on other systems than Linux."""
-    if not (sys.platform == "linux" and isinstance(connection, socket.socket)):
+    if sys.platform != "linux" or not isinstance(connection, socket.socket):
         return 0.0
     if connection.family == socket.AF_UNIX:
         return 0.0
-    try:
+    with suppress(OSError, struct.error):
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECEIVED.size)
-    except OSError:
-        return 0.0
-    if len(info) < _LAST_DATA_RECEIVED.size:
-        return 0.0
-    milliseconds: int = _LAST_DATA_RECEIVED.unpack(info)[0]
-    return milliseconds / 1000
+        return float(_LAST_DATA_RECEIVED.unpack(info)[0]) / 1000
+    return 0.0
 
 
-def _no_headers(_record: RequestRecord) -> Sequence[tuple[str, str]]:
-    return ()
+def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer a request that has killed a worker, instead of the application."""
+    return refuse("502 Bad Gateway", WORKER_DIED, start_response)
 
 
-class Answer:
-    """Answer to one request: its start, its pieces, and its end."""
+def refuse(status: str, reason: str, start_response: Callable[..., Any]) -> list[bytes]:
+    """Answer with an error in place of an application."""
+    note_refusal(reason)
+    body = error_body(reason)
+    start_response(status, [("Content-Type", JSON), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+class Exchange:
+    """One request and its answer: the start, the ``pieces``, and the end, which is told once."""
 
     __slots__ = (
         "_boundary",
         "_connection",
-        "_ending",
+        "_ended",
         "_iterator",
-        "_journal_offset",
+        "_note",
+        "_shows_timing",
         "_start_response",
         "_writing_since",
         "pieces",
         "record",
-        "shows_timing",
     )
 
     def __init__(
         self,
         boundary: RequestBoundary,
         record: RequestRecord,
+        environ: dict[str, Any],
         start_response: Callable[..., Any],
-        journal_offset: int,
-        connection: int,
+        note: int,
     ) -> None:
-        self._boundary = boundary
-        self._start_response = start_response
-        self._journal_offset = journal_offset
-        self._connection = connection
-        self._ending = threading.Lock()  # held for good once the request has ended
-        self._writing_since = 0.0
-        self._iterator: Iterator[bytes] = NOTHING
-        self.pieces: Iterable[bytes] = ()
         self.record = record
-        self.shows_timing = False
+        self.pieces: Iterable[bytes] = ()
+        self._boundary, self._start_response, self._note = boundary, start_response, note
+        self._connection: socket.socket | None = environ.get(SOCKET)
+        self._shows_timing = _ASKS_TIMING in environ
+        self._iterator: Iterator[bytes] = iter(())
+        self._ended = False
+        self._writing_since = 0.0
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
         """Start the answer as WSGI's ``start_response``; sets the request's id, whatever a script set."""
         self.record.status = int(status[:3])
         for name, value in headers:
-            if value == "close" and name.lower() == "connection":
-                self._close_connection()
-        if not self._boundary.behind_nginx:  # nginx writes the id itself
+            if value == "close" and name.lower() == "connection":  # which gunicorn itself drops
+                response = getattr(self._start_response, "__self__", None)
+                if response is not None:
+                    response.force_close()
+        if self._boundary.headers_for_nginx is None:  # nginx writes the id itself
             others = (header for header in headers if header[0].lower() != _ID_FIELD)
             headers = [(REQUEST_ID, self.record.request_id), *others]
-        if self.shows_timing:
+        else:
+            headers = [*headers, *self._boundary.headers_for_nginx(self.record)]
+        if self._shows_timing:
             headers = [*headers, (SERVER_TIMING, server_timing(self.record))]
             if self.record.decoded is not None:
                 headers = [*headers, (DECODED, json.dumps(self.record.decoded))]
-        more = self._boundary.more_headers(self.record)
-        if more:
-            headers = [*headers, *more]
         return self._start_response(status, headers, *exc_info)
 
     def __iter__(self) -> Iterator[bytes]:
         pieces = self.pieces
         if isinstance(pieces, list):  # all pieces are made already
             self.record.bytes_out = sum(map(len, pieces))
-            self._begin_writing()
+            self._writing_since = time.perf_counter()
             return iter(pieces)
         self._iterator = iter(pieces)
         return self
@@ -246,7 +234,7 @@ class Answer:
         self._end_writing()
         piece = next(self._iterator)
         self.record.bytes_out += len(piece)
-        self._begin_writing()
+        self._writing_since = time.perf_counter()
         return piece
 
     def close(self) -> None:
@@ -269,29 +257,32 @@ class Answer:
         if gone:
             set_current_request(None)
 
+    def answer_late(self, text: str, *, streaming: bool) -> None:
+        """Answer in place of a call that goes on; a streamed answer, whose head was sent, breaks off."""
+        with suppress(OSError):
+            if self._connection is not None and not streaming:
+                refused = Refusal(HTTPStatus.GATEWAY_TIMEOUT, text).response(self.record.request_id)
+                self._connection.send(refused, socket.MSG_DONTWAIT)
+            if self._connection is not None:
+                self._connection.shutdown(socket.SHUT_RDWR if streaming else socket.SHUT_WR)
+        self.record.status = self.record.status or HTTPStatus.GATEWAY_TIMEOUT
+        self.record.reason = text
+        self.end()
+
     def end(self) -> None:
-        """Tell journal and observers; idempotent, also if a deadline ends the request at this moment."""
-        if not self._ending.acquire(blocking=False):
-            return
-        self._boundary.journal.end(self._journal_offset)
-        self._boundary.forget(self._connection)
+        """Note the end, and tell observers; nothing if that was done."""
+        with _ENDING:
+            if self._ended:
+                return
+            self._ended = True
+        self._boundary.begun.end(self._note)
         for observer in self._boundary.observers:
             try:
                 observer.end(self.record)
             except Exception:
                 log.exception("%s failed as a request ended", type(observer).__name__)
 
-    def _close_connection(self) -> None:
-        """Close gunicorn's connection after the answer; gunicorn itself drops that header."""
-        response = getattr(self._start_response, "__self__", None)
-        if response is not None:
-            response.force_close()
-
-    def _begin_writing(self) -> None:
-        self._writing_since = time.perf_counter()
-
     def _end_writing(self) -> None:
-        if not self._writing_since:
-            return
-        self.record.seconds[WRITE] += time.perf_counter() - self._writing_since
-        self._writing_since = 0.0
+        if self._writing_since:
+            self.record.seconds[WRITE] += time.perf_counter() - self._writing_since
+            self._writing_since = 0.0

@@ -1,18 +1,13 @@
 """Configuration of gunicorn as a module: its hooks and its logger, by the names of gunicorn's settings."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 from gunicorn.glogging import Logger
 
-from tfs_proxy.observe.shared_files import is_alive, under_way
+from tfs_proxy.observe.begun_requests import forget_old, under_way
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.worker.gunicorn_workers.refusals import refuse_misread
 from tfs_proxy.worker.gunicorn_workers.worker_log import gunicorn_handler
-
-KEPT_RECORDS = 64
-"""Records of dead workers to keep. nginx repeats a request as soon as a worker is gone."""
 
 
 class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -51,9 +46,8 @@ def pre_request(_worker: Any, request: Any) -> None:
 
 def child_exit(server: Any, worker: Any) -> None:
     """Log how many requests of an ended worker were in flight: their clients get 502."""
-    journal = worker_workspace().journal
-    record = journal / str(worker.pid)
-    count = under_way(record)
+    folder = worker_workspace().journal
+    count = under_way(folder / str(worker.pid))
     if count:
         requests = f"{count} request{'s' if count > 1 else ''}"
         server.log.error(
@@ -61,14 +55,4 @@ def child_exit(server: Any, worker: Any) -> None:
             worker.pid,
             requests,
         )
-    if record.exists():
-        os.utime(record)
-        _forget_old(journal)
-
-
-def _forget_old(journal: Path) -> None:
-    """Remove the oldest records of workers that have ended; another gunicorn's may serve, too."""
-    dead = [record for record in journal.iterdir() if not is_alive(int(record.name))]
-    dead.sort(key=lambda record: record.stat().st_mtime_ns)
-    for record in dead[:-KEPT_RECORDS]:
-        record.unlink()
+    forget_old(folder, worker.pid)

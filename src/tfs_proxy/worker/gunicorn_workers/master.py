@@ -12,7 +12,7 @@ import sys
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.arbiter import Arbiter
 
-from tfs_proxy.serving.parent_death import end_group_at
+from tfs_proxy.values.processes import end_group_at
 from tfs_proxy.wire.shortages import shortage
 
 NOT_STARTED = 3

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 from gunicorn import SERVER_SOFTWARE
 from gunicorn.http.wsgi import Response
 
-from tfs_proxy.worker.gunicorn_workers.journal import SOCKET
+from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET
 
 HTTP_PORT = "80"
 _HEAD = re.compile(

@@ -20,7 +20,6 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.http.wsgi import create
 from gunicorn.workers.base import Worker
 
-from tfs_proxy.serving.script.deadline import ScriptCall
 from tfs_proxy.values.resources import most_descriptors
 from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
 from tfs_proxy.worker.gunicorn_workers.plain_http import (
@@ -285,9 +284,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         """Limit of hanging calls: all connections, since a new thread replaces each one that hangs."""
         return int(self.cfg.worker_connections)
 
-    def abandon(self, call: ScriptCall) -> None:
-        """Answer for the call; another thread replaces the one that hangs."""
-        super().abandon(call)
+    def replace_thread(self) -> None:
         self._poller.add_thread()
 
     def _serve_descriptor(self, descriptor: int) -> None:

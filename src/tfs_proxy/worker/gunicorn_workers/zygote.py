@@ -19,7 +19,6 @@ from typing import Final
 from msgspec import Struct
 
 from tfs_proxy.observe.logs.entry import LOG_VARIABLE
-from tfs_proxy.serving.parent_death import signal_at_death_of
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.settings import change_environment, inherited_environment
 from tfs_proxy.settings.worker_environment import (
@@ -30,6 +29,7 @@ from tfs_proxy.settings.worker_environment import (
     worker_workspace,
 )
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.processes import signal_at_death_of
 from tfs_proxy.worker.gunicorn_workers import master
 from tfs_proxy.worker.gunicorn_workers.preload import (
     REQUESTS,

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.logs.entry import EntryHandler, LogConfig, set_level
 from tfs_proxy.observe.logs.printed import print_to
-from tfs_proxy.serving.parent_death import end_group_at
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import WorkerModels
 from tfs_proxy.serving.script.deadline import Lane, place_of
@@ -32,6 +31,7 @@ from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.settings.worker_environment import StreamOptions, worker_workspace
 from tfs_proxy.values.deployment import BY_SCRIPT, Deployment, StreamReport
 from tfs_proxy.values.errors import RequestError, ScriptLoadError, UpstreamError
+from tfs_proxy.values.processes import end_group_at
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.memory_ledger import MemoryLedger
 from tfs_proxy.worker.streams.records import THREADS, Records

@@ -15,7 +15,7 @@ from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, st
 from support.processes import is_running, stop
 from support.sockets import wait_until_all_read
 from support.stack import Stack, serving
-from tfs_proxy.observe.shared_files import under_way
+from tfs_proxy.observe.begun_requests import under_way
 
 pytestmark = NEEDS_NGINX
 

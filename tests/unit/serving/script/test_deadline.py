@@ -11,7 +11,6 @@ from tfs_proxy.serving.script.deadline import (
     Abandoned,
     DeadlineWatch,
     Lane,
-    ScriptCall,
     place_of,
 )
 
@@ -24,6 +23,7 @@ class Held:
     def __init__(self, watch: DeadlineWatch, *, streaming: bool = False) -> None:
         self._begun, self._go_on = threading.Event(), threading.Event()
         self.outcome: object = None
+        self.late: list[tuple[str, bool]] = []
         self._thread = threading.Thread(target=self._run, args=(watch, streaming))
         self._thread.start()
         assert self._begun.wait(60)
@@ -38,31 +38,32 @@ class Held:
         except Exception as error:  # noqa: BLE001 - whatever comes is looked at
             self.outcome = error
 
+    def answer_late(self, text: str, *, streaming: bool) -> None:
+        self.late.append((text, streaming))
+
     def let_go(self) -> object:
         self._go_on.set()
         self._thread.join(60)
         return self.outcome
 
 
-def watched(clock: Clock) -> tuple[DeadlineWatch, list[ScriptCall]]:
-    """A watch of ten seconds, and the calls that it has abandoned."""
-    watch = DeadlineWatch(10.0, FOLDER, clock)
-    abandoned: list[ScriptCall] = []
-    watch.abandon = abandoned.append
-    return watch, abandoned
+def watched(clock: Clock) -> DeadlineWatch:
+    """A watch of ten seconds."""
+    return DeadlineWatch(10.0, FOLDER, clock)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_thread_over_its_deadline_is_abandoned(streaming: bool, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    watch, abandoned = watched(clock)
+    watch = watched(clock)
     held = Held(watch, streaming=streaming)
 
     clock.now = 10.0
     watch.look()
     watch.look()
 
-    assert [(call.connection, call.streaming) for call in abandoned] == [(held, streaming)]
+    [(text, broke_off)] = held.late
+    assert (str(watch.timeout()), broke_off) == (text, streaming)
     assert (watch.hangs, watch.hanging) == (True, 1)
     assert re.search(r"hangs at test_deadline\.py:\d+ in _run, which waits in .*threading", caplog.text)
     assert isinstance(held.let_go(), Abandoned)
@@ -72,7 +73,7 @@ def test_a_thread_over_its_deadline_is_abandoned(streaming: bool, caplog: pytest
 def test_a_call_within_a_call_has_no_deadline_of_its_own() -> None:
     """The first piece of a stream counts to the head of the answer."""
     clock = Clock()
-    watch, _ = watched(clock)
+    watch = watched(clock)
 
     with watch.call():
         outer = watch.current()

@@ -1,4 +1,4 @@
-"""Ends processes whose parent has died, by a signal from Linux; run as a module, the stack of an owner.
+"""Whether a process lives, and what it gets when another one ends; run as a module, the stack of an owner.
 
 Run so, it is the parent of `tfs-proxy serve`, and its standard input is a pipe that only the owner holds
 open. However the owner ends, even by kill -9, the pipe closes, and this process sends SIGTERM to the stack.
@@ -12,8 +12,30 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+PROC = Path("/proc")
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def has_ended(pid: int, proc: Path = PROC) -> bool:
+    """True if a process is gone, or waits to be collected."""
+    try:
+        state = (proc / str(pid) / "stat").read_text().rpartition(") ")[2]
+    except OSError:
+        return proc.is_dir() or not _has_number(pid)
+    return state.startswith("Z")
+
+
+def _has_number(pid: int) -> bool:
+    """True if a process has this number, on systems without /proc."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return pid > 0
 
 
 def signal_at_death_of(parent: int, number: int) -> Callable[[], None]:
@@ -32,6 +54,13 @@ def signal_at_death_of(parent: int, number: int) -> Callable[[], None]:
             os.kill(os.getpid(), number)
 
     return prepare
+
+
+def become_subreaper() -> bool:
+    """Make orphaned processes below this one its children; False if the system can't do it."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def end_group_at(number: int) -> None:
