@@ -56,14 +56,26 @@ class Histogram:
         self._counts: dict[Labels, list[int]] = {}
         self._totals: dict[Labels, float] = {}
 
-    def add(self, labels: Labels, value: float, times: int) -> None:
-        counts = self._counts.setdefault(labels, [0] * (len(self._bounds) + 1))
-        counts[bisect_left(self._bounds, value)] += times
-        self._totals[labels] = self._totals.get(labels, 0.0) + value * times
+    def __bool__(self) -> bool:
+        return bool(self._counts)
 
-    def forget(self, first_label: str) -> None:
-        """Drop all with this first label."""
-        self._counts = {labels: counts for labels, counts in self._counts.items() if labels[0] != first_label}
+    def add(self, labels: Labels, value: float, times: int) -> None:
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._totals[labels] = 0.0
+        counts[bisect_left(self._bounds, value)] += times
+        self._totals[labels] += value * times
+
+    def add_counts(self, labels: Labels, counts: Sequence[int], total: float) -> None:
+        """Add a `Distribution` of these bounds; one of others is left out."""
+        if len(counts) == len(self._bounds) + 1:
+            self._counts[labels] = list(map(add, self._counts.get(labels, [0] * len(counts)), counts))
+            self._totals[labels] = self._totals.get(labels, 0.0) + total
+
+    def forget(self, label: str, at: int = 0) -> None:
+        """Drop all with this label at a place."""
+        self._counts = {labels: counts for labels, counts in self._counts.items() if labels[at] != label}
         self._totals = {labels: self._totals[labels] for labels in self._counts}
 
     def distributions(self) -> Mapping[Labels, Distribution]:

@@ -1,7 +1,8 @@
 """Counts of requests, from the lines that nginx, or the workers without it, write at the end of each.
 
 A line is ``STATUS SECONDS GRPC_STATUS MODEL VERSION BYTES_IN BYTES_OUT REQUEST_LINE``, with ``-`` for
-unknown values; `NGINX_FORMAT` and `request_line` write it.
+unknown values; `NGINX_FORMAT` and `request_line` write it. Lines that begin with `LOGGED` are for the log:
+`observe.logs.access` reads them.
 """
 
 import re
@@ -32,6 +33,7 @@ NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_len
 NGINX_GRPC_FORMAT = "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status - - 0 0 $request"
 """Format for calls; nginx writes ``-`` for an empty variable, so it stands next to the status that is set."""
 
+LOGGED = b"@"
 SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OTHER, LATEST = "other", "latest"
 """Labels for a model or version that is not of this run, and for the version of a request that names none."""
@@ -171,11 +173,13 @@ class ModelCounts:
         self._bytes_in[labels] += request.bytes_in * times
         self._bytes_out[labels] += request.bytes_out * times
 
-    def follow(self, known: KnownModels) -> None:
-        """Take over the models of the run; those that have gone are forgotten."""
-        for model in self.known.versions.keys() - known.versions.keys():
+    def follow(self, known: KnownModels) -> Collection[str]:
+        """Take over the models of the run; those that have gone are forgotten, and returned."""
+        gone = self.known.versions.keys() - known.versions.keys()
+        for model in gone:
             self.remove_model(model)
         self.known = known
+        return gone
 
     def requests_of(self, model: str) -> int:
         """Number of requests for a model."""
@@ -209,21 +213,27 @@ class RequestCounts:
         self._grpc: Counter[Labels] = Counter()
         self._unreadable = 0
 
-    def expect(self, known: KnownModels) -> None:
-        """Count requests by model, too, from now on."""
+    def expect(self, known: KnownModels) -> Collection[str]:
+        """Count requests by model, too, from now on; returns the models that have gone."""
+        if self.models is not None:
+            return self.models.follow(known)
         self.models = ModelCounts(known)
+        return ()
 
-    def add_lines(self, lines: bytes) -> None:
-        """Count every line of ``lines``, malformed ones included."""
+    def add_lines(self, lines: bytes) -> list[bytes]:
+        """Count every line of ``lines``, malformed ones included; return those for the log instead."""
+        logged = []
         # Most lines of a busy moment are equal, and each different one is read once.
         for line, times in Counter(lines.split(b"\n")).items():
-            if not line:
-                continue
-            request = read_line(line)
-            if request is None:
-                self._unreadable += times
-            else:
-                self.add(request, times)
+            if line.startswith(LOGGED):
+                logged.append(line)
+            elif line:
+                request = read_line(line)
+                if request is None:
+                    self._unreadable += times
+                else:
+                    self.add(request, times)
+        return logged
 
     def add(self, request: FinishedRequest, times: int = 1) -> None:
         path, status = path_of(request.target), status_of(request.status)

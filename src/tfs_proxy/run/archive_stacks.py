@@ -82,7 +82,7 @@ class ArchiveStacks:
             host.workspace,
             host.records.log,
             deaths=host.deaths,
-            counts=WorkerCounts(),
+            counts=WorkerCounts(stages=host.records.stages),
             tick=self._route_grpc,
             stream_reports=self._streams,
             front_down=host.front.children.down,
@@ -101,7 +101,7 @@ class ArchiveStacks:
             self._now,
             workspace.journal,
             self._outside.measure,
-            records.requests.measure,
+            records.measure,
             partial(session_metrics, settings),
             self._streams.measure,
             *([] if self._reloading is None else [self._reloading.measure]),
@@ -144,7 +144,7 @@ class ArchiveStacks:
         prepared = await stack.open_archive()
         planned = await self._expect(stack, prepared)
         deployment = planned.deployment
-        self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
+        self._records.expect(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._front.start_translator(deployment.open_inference)
         # A worker that is still loading would take code that is changed from now on, before it is tried.
@@ -246,7 +246,7 @@ class ArchiveStacks:
         old, deployment = self.current, planned.deployment
         stack.begin_serving()
         known = KnownModels(deployment.default_model, deployment.models)
-        self._records.requests.expect_other_models(known, stack.workspace.stages)
+        self._records.expect(known)
         self.current = stack
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._outside.warm_up()

@@ -10,8 +10,9 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from tfs_proxy.observe.stage_counts import StageCounts
 from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
 
 SILENCE_SECONDS = 10.0
@@ -29,11 +30,15 @@ MORE_THAN_WORKERS = 2
 
 
 class WorkerCounts(Struct):
-    """Counts over all stacks of a run: workers that have begun to load the application, captured calls."""
+    """Counts over all stacks of a run: workers that have begun to load the application, captured calls.
+
+    ``stages`` are those of the requests, with which the run measures them.
+    """
 
     starts: int = 0
     captured: int = 0
     uncaptured: int = 0
+    stages: StageCounts = field(default_factory=StageCounts)
 
 
 class _Heard(Struct):
@@ -85,6 +90,7 @@ class Heartbeats:
         before, heard.state, heard.at = heard.state, state, now
         self.counts.captured += max(state.captured - before.captured, 0)
         self.counts.uncaptured += max(state.uncaptured - before.uncaptured, 0)
+        self.counts.stages.add(state.stages)
         if state.answered:
             self._hang_in_a_row = 0
         if state.hangs and heard.hangs_since is None:

@@ -86,6 +86,10 @@ class RunMetrics:
 
     def _run(self) -> Iterator[MeasuredMetric]:
         readiness = self._readiness
+        counts = readiness.heartbeats.counts
+        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): counts.starts})
+        captured: Points = {("written",): counts.captured, ("dropped",): counts.uncaptured}
+        yield MeasuredMetric(catalogue.CAPTURE_RECORDS, captured)
         yield MeasuredMetric(catalogue.BUILD_INFO, {(__version__, platform.python_version()): 1})
         yield MeasuredMetric(catalogue.READY, {(): float(readiness.reason() is None)})
         phases: Points = {(state.of_run,): float(state is readiness.state) for state in RUN_STATES}
@@ -129,14 +133,11 @@ class RunMetrics:
         return child_pids(workers.pid) if workers is not None and workers.pid else ()
 
     def _workers(self, threads_each: int | None) -> Iterator[MeasuredMetric]:
-        heartbeats, counts = self._readiness.heartbeats, self._readiness.heartbeats.counts
+        heartbeats = self._readiness.heartbeats
         alive = heartbeats.alive
         yield MeasuredMetric(catalogue.WORKERS, {(): len(alive)})
         yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
         yield MeasuredMetric(catalogue.WORKERS_STUCK, {(): sum(state.hangs for state in alive.values())})
-        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): counts.starts})
-        captured: Points = {("written",): counts.captured, ("dropped",): counts.uncaptured}
-        yield MeasuredMetric(catalogue.CAPTURE_RECORDS, captured)
         if threads_each is not None:
             yield MeasuredMetric(catalogue.WORKER_THREADS, {(): heartbeats.wanted * threads_each})
             yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): self._under_way(alive)})

@@ -194,6 +194,10 @@ class WorkerPhase(StrEnum):
     FAILED = "failed"
 
 
+ReportedStages = tuple[tuple[tuple[str, str, tuple[int, ...], float], ...], ...]
+"""Histograms of the requests since the last report: stage, model, counts up to each bound, and their sum."""
+
+
 class WorkerState(Struct, frozen=True, omit_defaults=True):
     """A worker's state, as it tells the supervisor whenever it changes, and every few seconds.
 
@@ -201,7 +205,7 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
     come back since the last time, ``problem`` which file can't be written without which counts and kills are
     not known. ``captured`` and ``uncaptured`` count the calls that it has written into files of data capture,
-    and those that it has dropped.
+    and those that it has dropped; ``stages`` has the times of `observe.stage_counts`.
     """
 
     pid: int
@@ -215,6 +219,7 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     problem: str = ""
     captured: int = 0
     uncaptured: int = 0
+    stages: ReportedStages = ()
 
 
 class WorkerOrder(StrEnum):

@@ -87,11 +87,9 @@ class Workspace:
         self.client_socket = root / "client.sock"  # the same, for requests that nginx passes on
         self.memory_ledger = root / "memory"  # memory of large requests in all workers
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
-        self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
-        self.stages = root / "stages"  # times of requests in each stage, in a table for each worker
+        self.requests = root / "requests"  # lines of requests that have ended, by nginx or the workers
         self.translator_socket = root / "grpc.sock"  # the Open Inference Protocol over gRPC
         self.streams = root / "streams.sock"  # socket of the process that serves bidirectional streams
-        self.access = root / "access"  # nginx's lines for the access log
         self.zygote = root / "zygote.sock"  # socket of the process that workers are forked from
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file

@@ -1,6 +1,6 @@
 """Application of a worker: falcon routes to resources, which get everything they need."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container
 from contextlib import ExitStack
 from functools import partial
 from threading import Thread
@@ -110,15 +110,15 @@ class OnlyOwnModels:
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
     """Application with its open resources, and the ``watch`` over the calls of its script.
 
-    ``first_call`` runs if the model has recorded requests.
+    ``known`` has the models by which requests are counted. ``first_call`` runs if the model has recorded
+    requests.
     """
 
     first_call: Thread | None = None
-    observers: Sequence[object] = ()
 
-    def __init__(self, watch: DeadlineWatch, **options: Any) -> None:
+    def __init__(self, watch: DeadlineWatch, known: Container[str], **options: Any) -> None:
         super().__init__(**options)
-        self.watch = watch
+        self.watch, self.known = watch, known
         self.held = ExitStack()
 
     def close(self) -> None:
@@ -258,7 +258,8 @@ def _app(deployment: Deployment, ping: Ping, metrics: FetchMetrics | None) -> Co
     middleware: list[object] = [targets, guarded, KnownMethods()]
     if deployment.loaded_as is not None:
         middleware.append(OnlyOwnModels({deployment.loaded_as, *deployment.models}))
-    app = ContainerApp(watch, middleware=middleware)
+    known = {deployment.default_model, *deployment.models}
+    app = ContainerApp(watch, known, middleware=middleware)
     install(app, one_of_many=deployment.loaded_as is not None)
     app.add_route(PING.path, PingResource(ping))
     if metrics is not None:

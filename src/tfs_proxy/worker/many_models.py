@@ -8,12 +8,11 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
@@ -21,7 +20,6 @@ from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 from tfs_proxy.worker.app import ContainerApp
 from tfs_proxy.worker.gunicorn_workers.boundary import refuse
-from tfs_proxy.worker.gunicorn_workers.request_observers import StageObserver
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +36,8 @@ GOING = "503 Service Unavailable"
 class _ModelApp:
     """App of one model, which outlives the requests in flight."""
 
-    def __init__(self, path: Path, app: ContainerApp, stages: StageObserver) -> None:
-        self.app, self.stages = app, stages
+    def __init__(self, path: Path, app: ContainerApp, models: Collection[str]) -> None:
+        self.app, self.models = app, models
         self._path = path
         self._lock = threading.Lock()
         self._under_way = 0
@@ -67,12 +65,11 @@ class ManyModelsApp:
 
     def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:
         self.watch = DeadlineWatch()
-        self.observers = (self,)
+        self.known: dict[str, _ModelApp] = {}
         self.held = ExitStack()
         self._folder, self._create, self._forget = folder, create, forget
         self._file_name = Workspace(folder).deployment.name
         self._apps: dict[FileId, _ModelApp] = {}
-        self._by_name: dict[str, StageObserver] = {}
         self._making = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
@@ -89,12 +86,6 @@ class ManyModelsApp:
             return model_app.answer(environ, start_response)
         finally:
             os.close(descriptor)
-
-    def end(self, record: RequestRecord) -> None:
-        """Count the stages of a request."""
-        stages = self._by_name.get(record.model)
-        if stages is not None:
-            stages.end(record)
 
     def close(self) -> None:
         for model_app in self._apps.values():
@@ -120,12 +111,10 @@ class ManyModelsApp:
     def _made(self, file_id: FileId, path: Path) -> _ModelApp:
         self._close_those_that_have_gone()
         deployment = Deployment.from_json(path.read_bytes())
-        workspace = Workspace(path.parent)
         for model in deployment.models:
             self._forget(model)
-        stages = StageObserver(workspace.stages, deployment)
-        app = self._apps[file_id] = _ModelApp(path, self._create(deployment), stages)
-        self._by_name.update(dict.fromkeys(deployment.models, stages))
+        app = self._apps[file_id] = _ModelApp(path, self._create(deployment), deployment.models)
+        self.known.update(dict.fromkeys(deployment.models, app))
         log.debug("serving %s", ", ".join(deployment.models))
         return app
 
@@ -133,11 +122,8 @@ class ManyModelsApp:
         for file_id, model_app in tuple(self._apps.items()):
             if model_app.has_gone():
                 del self._apps[file_id]
-                self._forget_stages(model_app.stages)
+                for name in model_app.models:
+                    if self.known.get(name) is model_app:
+                        del self.known[name]
                 # Its last records may take a while, and a request is waiting.
                 threading.Thread(target=model_app.app.close, name="close", daemon=True).start()
-
-    def _forget_stages(self, stages: StageObserver) -> None:
-        """Drop the table of a model that has gone, and with it its open file."""
-        for name in [name for name, known in self._by_name.items() if known is stages]:
-            del self._by_name[name]

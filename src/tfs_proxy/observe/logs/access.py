@@ -1,7 +1,7 @@
 """Access log: the choice of requests that get a line, and the line.
 
-With nginx in front it writes a line for each of them, and the supervisor makes the entries; a worker adds its
-stages to its answer, in a header that nginx keeps for itself. Without nginx the workers make the entries.
+With nginx in front it writes a second line for each of them, and the supervisor makes the entries; a worker
+adds its stages to its answer, in a header that nginx keeps for itself. Without nginx the workers make them.
 """
 
 import logging
@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.entry import EntryHandler, LogEntry, entry_handler
 from tfs_proxy.observe.logs.reasons import model_server_reason
-from tfs_proxy.observe.request_counts import FinishedRequest, read_line
+from tfs_proxy.observe.request_counts import LOGGED, FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.values.names import is_model_name
 from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
 from tfs_proxy.wire.routes import PROBES, method_of, path_of
 
-_NGINX_START = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')}"
+_NGINX_START = f"{LOGGED.decode()}$chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')}"
 NGINX_PREFIX = f'{_NGINX_START} "$refusal" '
 """Beginning of a line of `request_counts`; ``$refusal`` is `quoted_reason` of nginx's own refusals."""
 
@@ -34,17 +34,16 @@ GRPC_PREFIX = f'{_NGINX_START} "$sent_trailer_grpc_message$sent_http_grpc_messag
 LONGEST_PATH = 300
 NOTHING: Mapping[str, object] = MappingProxyType({})
 _HASHES = 2**32
-_LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
+_LINE = re.compile(LOGGED + rb"(" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
 
 
 class RequestLine(Struct, frozen=True):
-    """One request that has ended, for the access log; ``connection`` is nginx's number."""
+    """One request that has ended, for the access log."""
 
     request: FinishedRequest
     request_id: str
     model: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    connection: int | None = None
 
     @property
     def failed(self) -> bool:
@@ -139,19 +138,18 @@ def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
 def read_access_line(raw: bytes) -> RequestLine | None:
     """Read a line of nginx's; None if it can't be read."""
     parts = _LINE.fullmatch(raw)
-    request = read_line(parts[5]) if parts else None
+    request = read_line(parts[4]) if parts else None
     if parts is None or request is None:
         return None
-    model, *stages = parts[3].decode("ascii").split(";")
-    seconds, reason = [], _said(parts[4].decode("ascii", "replace"), request)
+    model, *stages = parts[2].decode("ascii").split(";")
+    seconds, reason = [], _said(parts[3].decode("ascii", "replace"), request)
     if len(stages) == len(STAGES) + 1:
         seconds, reason = [_seconds(text) for text in stages[:-1]], reason or unquote(stages[-1])
     return RequestLine(
         replace(request, reason=reason),
-        parts[2].decode("ascii"),
+        parts[1].decode("ascii"),
         next(filter(is_model_name, (model, request.model)), ""),  # the worker's, else the client's
         _taken(seconds),
-        int(parts[1]),
     )
 
 

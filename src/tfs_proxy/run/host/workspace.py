@@ -128,7 +128,7 @@ def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
 
 def _once_a_run(run: Workspace) -> Sequence[Path]:
     """Paths that all workers of a run write to and follow, whichever models they serve."""
-    return (run.requests, run.access, run.memory_ledger, run.nginx)
+    return (run.requests, run.memory_ledger, run.nginx)
 
 
 def is_locked(descriptor: int) -> bool:

@@ -18,8 +18,7 @@ from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
-from tfs_proxy.observe.request_counts import KnownModels
-from tfs_proxy.observe.stage_table import StageTables
+from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.workspace import is_locked, is_path_locked, make_workspace_within
 from tfs_proxy.run.many_models.admission import Turns
@@ -99,7 +98,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 class RunFacts(Struct, frozen=True):
-    """Settings, model server, environment, folder and log that all models of a run share.
+    """Settings, model server, environment, folder, log and workers' counts that all models of a run share.
 
     ``port`` is the one that clients know. ``servers`` are those of all models, ``spawn_workers`` is how
     gunicorn is started; a model loads in one of the ``turns``.
@@ -110,6 +109,7 @@ class RunFacts(Struct, frozen=True):
     environ: Mapping[str, str]
     workspace: Workspace
     log: LogConfig
+    counts: WorkerCounts
     port: int
     gates: HttpGates
     spawn_workers: Spawn
@@ -149,11 +149,16 @@ class ModelStack:
         self._run, self._owner = run, owner
         self._workspace = Workspace(home)
         self._listener = unbound()
-        host = StackHost(self._workspace, run.log, run.spawn_workers, servers=run.servers)
+        host = StackHost(
+            self._workspace,
+            run.log,
+            run.spawn_workers,
+            counts=run.counts,
+            servers=run.servers,
+        )
         request = ServeRequest(url, run.model_server, run.environ)
         self._stack = Stack(run.settings.for_one_of_many(name), request, host, of=name)
         self._metrics = RunMetrics(lambda: self._stack, self._workspace.journal)
-        self._stages: StageTables | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -194,8 +199,6 @@ class ModelStack:
     def measure(self) -> Iterator[MeasuredMetric]:
         """Metrics of its processes and workers, and the stages of its requests."""
         yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
-        if self._stages is not None:
-            yield from self._stages.measure()
 
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
@@ -213,8 +216,6 @@ class ModelStack:
         self._owner.opened(self)
         planned = await self._stack.expect(prepared, self._run.port)
         deployment = planned.deployment
-        known = KnownModels(deployment.default_model, deployment.models)
-        self._stages = StageTables(self._workspace.stages, known)
         if self.has_workers:
             self._listener.bind(str(self._workspace.root / WEB_SOCKET))
             self._listener.listen(BACKLOG)

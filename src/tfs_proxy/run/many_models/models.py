@@ -15,10 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.metric import MeasuredMetric, added_up
-from tfs_proxy.observe.request_counts import OTHER
+from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.host.waiting import in_daemon_thread
-from tfs_proxy.run.logs.run_records import RequestCounter
+from tfs_proxy.run.logs.run_records import RunRecords
 from tfs_proxy.run.many_models.admission import (
     MODEL_SERVER_BYTES,
     MOST_SAMPLES,
@@ -214,17 +213,16 @@ def _listed(model: Model) -> ListedModel:
 class ModelStacks:
     """Makes stacks for the registry, and knows their memory, uses and metrics.
 
-    ``requests`` counts by model and follows their loads.
+    ``records`` counts requests by model and follows their loads.
     """
 
-    def __init__(self, run: RunFacts, requests: RequestCounter) -> None:
+    def __init__(self, run: RunFacts, records: RunRecords) -> None:
         self._run = run
-        self._requests = requests
+        self._records = records
         self._stacks: set[ModelStack] = set()
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
         self._promised: set[str] = set()
-        self._past: list[MeasuredMetric] = []
         self._stop_by: float | None = None
         self._served: dict[str, Collection[str]] = {}
         self._last_uses = LastUses(self._requests_of)
@@ -271,9 +269,9 @@ class ModelStacks:
                 raise NameTaken(f"model {stack.name} can't be loaded: {name} is a name of {other.name}")
         self._served[stack.name] = stack.names
         self._last_uses.note_load(stack.name)
-        if self._requests.counts.models is not None:
+        if self._records.counts.models is not None:
             for name in stack.names:
-                self._requests.counts.models.known.add(name, stack.models.get(name, ()))
+                self._records.counts.models.known.add(name, stack.models.get(name, ()))
 
     def ready(self, stack: ModelStack) -> None:
         """Notes what it takes, for estimates of later loads."""
@@ -281,8 +279,6 @@ class ModelStacks:
         self._last_uses.note_load(stack.name)
 
     def gone(self, stack: ModelStack) -> None:
-        """Keeps what its processes have counted for all models together."""
-        self._past = added_up([*self._past, *map(_lasting, stack.measure())])
         self._stacks.discard(stack)
 
     def lose_model_server(self, index: int) -> None:
@@ -306,8 +302,6 @@ class ModelStacks:
         )
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """Metrics of all, including past ones if the value must not fall."""
-        yield from self._past
         for stack in tuple(self._stacks):
             yield from stack.measure()
 
@@ -337,16 +331,8 @@ class ModelStacks:
             del self._sizes[name]
         for name in self._last_uses.forget_all_but(names):
             for counted_name in self._served.pop(name, ()):
-                self._requests.forget(counted_name)
+                self._records.forget(counted_name)
 
     def _requests_of(self, name: str) -> int:
-        models = self._requests.counts.models
+        models = self._records.counts.models
         return 0 if models is None else sum(map(models.requests_of, self._served.get(name, ())))
-
-
-def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
-    """The lasting part of a stack's metric: counts without a label of its model, which must not fall."""
-    if metric.description is catalogue.WORKER_STARTS:
-        return metric
-    kept = {labels: of for labels, of in (metric.distributions or {}).items() if OTHER in labels}
-    return MeasuredMetric(metric.description, distributions=kept)

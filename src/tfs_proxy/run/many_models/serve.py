@@ -184,18 +184,19 @@ class ManyModels:
     ) -> None:
         self._settings, self._request, self._host = settings, request, host
         self._front, self._records = host.front, host.records
-        self._records.requests.expect(KnownModels(None, {}))
+        self._counts = WorkerCounts(stages=host.records.stages)
+        self._records.expect(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
         common = StackHost(
             host.workspace,
             host.records.log,
             self._zygote.spawn,
             deaths=host.deaths,
-            counts=WorkerCounts(),
+            counts=self._counts,
             front_down=host.front.children.down,
         )
         self._common = SharedParts(settings, common, self._lose_model_server)
-        self._stacks = ModelStacks(self._facts(), self._records.requests)
+        self._stacks = ModelStacks(self._facts(), self._records)
         self._registry = ModelRegistry(
             self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
         )
@@ -220,6 +221,7 @@ class ManyModels:
             self._request.environ,
             self._host.workspace,
             self._records.log,
+            self._counts,
             self._front.port,
             HttpGates(self._host.workspace.root),
             self._zygote.spawn,
@@ -233,7 +235,7 @@ class ManyModels:
         metrics = RunMetrics(
             lambda: self._common,
             workspace.journal,
-            records.requests.measure,
+            records.measure,
             self._stacks.measure,
             self._registry.measure,
             partial(session_metrics, self._settings),

@@ -84,9 +84,6 @@ DISK_SHARE = 0.8
 MOST_LARGE_BODIES = 65_535
 """nginx's own limit of the number."""
 
-QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
-"""At these levels only requests that fail have lines in the error log."""
-
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not valid HTTP (RFC 9112)",
     403: "forbidden",
@@ -257,7 +254,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
         "requests": workspace.requests,
         "request_format": NGINX_FORMAT,
-        "access": _access(settings, workspace),
+        "access": _access(settings),
         "plain_id": PLAIN_ID,
         "in_flight": "$connections_writing" if proxy.counts_requests else '""',
         "max_payload_mb": settings.payload_limit_mb,
@@ -282,15 +279,12 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
     }
 
 
-def _access(settings: Settings, workspace: Workspace) -> Mapping[str, Any]:
+def _access(settings: Settings) -> Mapping[str, Any]:
     """The lines of requests that may get one in the log."""
-    only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
     return {
-        "path": workspace.access,
         "prefix": NGINX_PREFIX,
         "grpc_prefix": GRPC_PREFIX,
-        "grpc_format": NGINX_GRPC_FORMAT,
-        "default": 0 if only_failed and settings.nginx_loglevel in QUIET_LEVELS else 1,
+        "default": 0 if settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS} else 1,
     }
 
 

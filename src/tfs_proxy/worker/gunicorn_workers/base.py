@@ -22,6 +22,7 @@ from gunicorn.workers.base import Worker
 from tfs_proxy.observe.begun_requests import BegunRequests
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
+from tfs_proxy.observe.stage_counts import StageCounts
 from tfs_proxy.serving.script.deadline import DeadlineWatch, Lane, own_part
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.parsers import AccessLog, access_log
@@ -40,7 +41,6 @@ from tfs_proxy.worker.gunicorn_workers.reports import Loading, Reports, boot_fai
 from tfs_proxy.worker.gunicorn_workers.request_observers import (
     AccessObserver,
     RequestCounting,
-    StageObserver,
     request_spans,
     stages_for_nginx,
 )
@@ -78,10 +78,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     observers: list[RequestObserver]
     """Observers of every request once the application is loaded."""
 
-    begun: BegunRequests
-    file_problems: tuple[Callable[[], str], ...] = ()
-    """Functions that return why a file for other processes can't be written; "" if it can."""
-
+    begun: BegunRequests | None = None
+    stages: StageCounts
     access_log: AccessLog
     counting: RequestCounting | None = None
     """Counting without nginx, which counts requests itself."""
@@ -107,7 +105,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         workspace = worker_workspace()
         self.printed = WorkerLog(self.log.error_log)
         self._closing = ExitStack()
-        self.reports = Reports(workspace.control_socket, self.state, self._tick_of_reports, self._leave)
+        self.stages = StageCounts()
+        self.reports = Reports(
+            workspace.control_socket, self.state, self._tick_of_reports, self._leave, self.stages
+        )
         try:
             self.reports.start()
             self.phase = WorkerPhase.LOADS
@@ -116,13 +117,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
         self.loading = None
-        self.observers += self.wsgi.observers  # type: ignore[attr-defined]
+        self.stages.follow(self.wsgi.known)  # type: ignore[attr-defined]
         self._closing.callback(self.wsgi.close)  # type: ignore[attr-defined]
         self.close_app = self._closing.close
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.first_call = getattr(self.wsgi, "first_call", None)
         self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
-        self.file_problems = (*self.file_problems, self.begun.problem)
         self.wsgi = RequestBoundary(
             self.wsgi if self.capture is None else self.capture.around(self.wsgi),
             self.begun,
@@ -139,14 +139,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             from tfs_proxy.worker.capturing import Capture
 
             self.capture = Capture(deployment.capture)
-        self.observers = [self.printed]
+        self.observers = [self.printed, self.stages]
         if (spans := request_spans(deployment)) is not None:
             self.observers.insert(0, spans)
             self._closing.callback(spans.close)
-        if deployment.many_models is None:
-            stages = StageObserver(workspace.stages, deployment)
-            self.observers.append(stages)
-            self.file_problems = (stages.problem,)
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
             self.observers.append(self.counting)
@@ -181,7 +177,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.serve()
         if self.capture is not None:
             self.capture.close()
-            self.reports.deliver()
+        self.reports.send_last()
         if self.watch.hangs:
             end_with_hanging_calls(self.close_app)
         # If gunicorn kills the worker, this is not reached.
@@ -226,7 +222,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             stuck=watch.hanging,
             answered=answered,
             failure=self.failure,
-            problem=next(filter(None, (problem() for problem in self.file_problems)), ""),
+            problem="" if self.begun is None else self.begun.problem(),
             captured=0 if self.capture is None else self.capture.written,
             uncaptured=0 if self.capture is None else self.capture.dropped,
         )

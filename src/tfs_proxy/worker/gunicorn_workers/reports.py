@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tfs_proxy.observe.stage_counts import StageCounts
 from tfs_proxy.serving.script.deadline import Lane, own_part, place_of
 from tfs_proxy.serving.upstream.instances import TIMEOUT_SECONDS, report_state
 from tfs_proxy.values.deployment import BootFailure, WorkerOrder, WorkerState
@@ -32,7 +34,7 @@ REPORT_CHARACTERS = 16_000
 class Reports:
     """Sender of the result of ``state`` to the control API; ``tick`` is called once a second before that.
 
-    ``leave`` is called if the supervisor wants this worker to end.
+    ``leave`` is called if the supervisor wants this worker to end; ``stages`` go along, each request once.
     """
 
     def __init__(
@@ -41,8 +43,9 @@ class Reports:
         state: Callable[[], WorkerState],
         tick: Callable[[], None],
         leave: Callable[[], None],
+        stages: StageCounts,
     ) -> None:
-        self._control_socket = control_socket
+        self._control_socket, self._stages = control_socket, stages
         self._state, self._tick, self._leave = state, tick, leave
         self._lock = threading.Lock()
         self._sent: WorkerState | None = None
@@ -70,15 +73,22 @@ class Reports:
             with self._lock:
                 state = self._state()
                 due = state != self._sent or time.monotonic() >= self._sent_at + IDLE_SECONDS
-                if due or state.answered:
+                if due or state.answered or self._stages:
                     self._send(state)
+
+    def send_last(self) -> None:
+        """Send what the requests since the last report have left, once."""
+        with self._lock:
+            self._send(self._state())
 
     def _send(self, state: WorkerState) -> WorkerOrder | None:
         """Send the state, and follow the order to leave; None if no supervisor answers."""
         self._sent, self._sent_at = state, time.monotonic()
+        stages = self._stages.take()
         try:
-            order = report_state(self._control_socket, state)
+            order = report_state(self._control_socket, replace(state, stages=stages))
         except UpstreamError as error:
+            self._stages.add(stages)
             log.debug("the supervisor does not hear of this worker: %s", error)
             return None
         if order is WorkerOrder.LEAVE:

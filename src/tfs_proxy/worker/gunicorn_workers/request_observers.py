@@ -1,4 +1,4 @@
-"""Observers of a worker's requests: counts, stages, lines of the access log, and traces.
+"""Observers of a worker's requests: counts, lines of the access log, and traces.
 
 Requests that gunicorn refuses before the application gets them are counted where they are refused.
 """
@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,16 +17,14 @@ from tfs_proxy.observe.logs.access import (
     needs_stages,
     stages_text,
 )
-from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
-from tfs_proxy.observe.request_record import READ, RequestRecord
+from tfs_proxy.observe.request_counts import FinishedRequest, request_line
+from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.observe.shared_files import LineWriter
-from tfs_proxy.observe.stage_table import StageLayout, StageTable
 from tfs_proxy.observe.traces import is_divided
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.wire.header_names import STAGE_TIMES
-from tfs_proxy.wire.routes import PROBES, path_of
 
 if TYPE_CHECKING:
     from tfs_proxy.observe.spans import RequestSpans
@@ -61,26 +58,6 @@ class RequestCounting:
 
     def write(self, request: FinishedRequest) -> None:
         self._file.write(request_line(request))
-
-
-class StageObserver:
-    """Counter of requests for a model, and all that failed; those refused before have no stages.
-
-    A script model has no name.
-    """
-
-    def __init__(self, folder: Path, deployment: Deployment) -> None:
-        known = KnownModels(deployment.default_model, deployment.models)
-        self._table = StageTable(folder, StageLayout(known))
-        self.problem = self._table.problem
-        self._is_script_model = deployment.script_model is not None
-
-    def end(self, record: RequestRecord) -> None:
-        """Count the request's stages, and the one that it failed in."""
-        if record.status >= HTTPStatus.BAD_REQUEST and path_of(record.target) not in PROBES:
-            self._table.add_failure(record)
-        if record.model or (self._is_script_model and record.seconds[READ]):
-            self._table.add(record)
 
 
 class AccessObserver:

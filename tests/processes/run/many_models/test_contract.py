@@ -111,5 +111,5 @@ def test_failed_requests_count_by_model_and_stage(many: MultiModelStack, saved_m
     assert {stage for stage, _ in errors()} == {"convert", "model_server"}
     assert {model for _, model in errors()} == {"failing-1", "failing-2"}
     assert many.unload("failing-1").status == 200
-    assert {model for _, model in errors()} == {"failing-2"}
+    many.wait_until(lambda: {model for _, model in errors()} == {"failing-2"}, "its series are gone")
     assert many.unload("failing-2").status == 200

@@ -40,7 +40,7 @@ def asked(stack: Stack, method: str, path: str, body: str | None = None) -> tupl
 
 
 def test_stages_of_requests_are_timed_and_outlive_the_worker(stack: Stack) -> None:
-    """Those that a request passes; a worker that is killed takes nothing along."""
+    """Those that a request passes; a worker that is killed takes no more along than its last second."""
     for _ in range(3):
         assert stack.invoke(INSTANCES).status == 200
     stack.wait_until(

@@ -37,7 +37,7 @@ def test_the_setting_says_which_requests_get_a_line(wanted: str, shown: tuple[st
 
 def read(stages: str, finished: FinishedRequest, refusal: str = "") -> RequestLine:
     """nginx's line of a request, read."""
-    read = read_access_line(f'17 id-1 {stages} "{refusal}" '.encode() + request_line(finished).rstrip())
+    read = read_access_line(f'@id-1 {stages} "{refusal}" '.encode() + request_line(finished).rstrip())
     assert read is not None
     return read
 
@@ -67,7 +67,7 @@ def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
     finished = FinishedRequest("POST", 400, 0.5, "/invocations")
 
     assert read(stages_text(record), finished) == RequestLine(
-        replace(finished, reason=record.reason), "id-1", "m", {"convert": 0.25}, 17
+        replace(finished, reason=record.reason), "id-1", "m", {"convert": 0.25}
     )
 
 
@@ -90,7 +90,7 @@ def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
     assert read(stages, finished).model == model
 
 
-@pytest.mark.parametrize("raw", [b"", b"17 id-1", b"x id-1 - 200 0.1 - GET /", b"\xff" * 40])
+@pytest.mark.parametrize("raw", [b"", b"@id-1", b"@x - 200 0.1 - GET /", b"\xff" * 40])
 def test_what_is_no_line_is_left_out(raw: bytes) -> None:
     """Nobody's text becomes an entry by accident."""
     assert read_access_line(raw) is None

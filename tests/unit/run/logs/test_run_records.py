@@ -1,0 +1,105 @@
+"""Lines of requests on their way into counts and log: not too many at once, and all by the end."""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.logs.entry import EntryHandler, LogConfig
+from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
+from tfs_proxy.run.logs.run_records import RunRecords
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.layout import Workspace
+
+COUNT = 20_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
+    """A folder with very many lines, each of which is shown."""
+    caplog.set_level(logging.INFO)
+    line = request_line(FinishedRequest("POST", 200, 0.001, "/invocations"))
+    logged = (b'@id-%d - "" ' % n + line + line for n in range(COUNT))
+    (tmp_path / "requests").write_bytes(b"".join(logged))
+    return tmp_path
+
+
+@pytest.fixture
+def lines(folder: Path, log: Path) -> RunRecords:
+    """Their reader."""
+    return reader(folder, log)
+
+
+def reader(folder: Path, log: Path) -> RunRecords:
+    """A reader that shows each line of ``folder`` in ``log``."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    handler = EntryHandler(LogConfig("json", descriptor=descriptor))
+    settings = Settings.from_env({"TFS_PROXY_ACCESS_LOG": "all"})
+    return RunRecords(settings, {}, Workspace(folder), handler)
+
+
+def shown(log: Path) -> int:
+    return log.read_bytes().count(b"\n")
+
+
+def test_a_burst_is_shown_in_parts(lines: RunRecords, log: Path) -> None:
+    lines.read()
+    first = shown(log)
+    lines.read()
+
+    assert 0 < first < COUNT / 2
+    assert first < shown(log) < COUNT
+
+
+def test_a_scrape_counts_all_that_has_ended(lines: RunRecords, log: Path) -> None:
+    """Whatever waits for the log."""
+    measured = {metric.description.name: metric for metric in lines.measure()}
+    (of,) = (measured[catalogue.REQUEST_DURATION.name].distributions or {}).values()
+
+    assert (sum(of.counts), shown(log)) == (COUNT, 0)
+
+
+def test_the_end_shows_all_that_is_left(lines: RunRecords, log: Path) -> None:
+    lines.read()
+    lines.close()
+
+    assert shown(log) == COUNT
+    entries = log.read_text().splitlines()
+    assert '"id-0"' in entries[0]
+    assert f'"id-{COUNT - 1}"' in entries[-1]
+
+
+LINE = b"200 0.003 - a - 100 20 POST /models/a/invoke HTTP/1.1\n"
+
+
+def test_before_models_are_counted_none_is_forgotten(tmp_path: Path) -> None:
+    """A run that ends early may say that its models have gone."""
+    (tmp_path / "requests").write_bytes(LINE)
+    records = reader(tmp_path, tmp_path / "log")
+
+    records.forget("a")
+
+    assert records.counts.models is None
+
+
+def test_counts_go_on_when_other_models_are_served(tmp_path: Path) -> None:
+    """Requests of models that stay are added up over generations; those of models that go are dropped."""
+    lines = tmp_path / "requests"
+    lines.touch()
+    records = reader(tmp_path, tmp_path / "log")
+    records.expect(KnownModels("a", {"a": (1,), "gone": (1,)}))
+    generations: list[Mapping[str, tuple[int, ...]]] = [{"a": (1, 2)}, {"a": (2,), "b": (1,)}, {"a": (3,)}]
+    for number, models in enumerate(generations, 1):
+        records.expect(KnownModels("a", models))
+        lines.write_bytes(LINE * number)
+
+    measured = {metric.description.name: metric for metric in records.measure()}
+    assert dict(measured[catalogue.MODEL_REQUESTS.name].points or {}) == {("a", "latest", "ok"): 3}
