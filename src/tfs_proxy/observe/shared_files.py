@@ -1,53 +1,13 @@
-"""Files by which processes of a run tell each other what they do: of fixed size, or of lines.
+"""A file of lines by which processes of a run tell another one what they do.
 
-A worker writes a fixed file in place, its journal and its table of stages, and others read it. A note of the
-journal is a byte that says whether the request has ended, and the request's id. Many processes append to a
-file of lines, each by one ``write``, which the kernel keeps whole, and one reads: no line is lost, and nobody
+Each appends a line by one ``write``, which the kernel keeps whole, and one reads: no line is lost, and nobody
 waits. The reader gives lines back to the disk by a hole in the file; if that can't be done it grows.
 """
 
 import ctypes
-import logging
-import mmap
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
-
-log = logging.getLogger(__name__)
-
-
-class FixedFile:
-    """File of ``size`` bytes in ``memory``, all zero at first.
-
-    Its blocks are allocated at once: writing into a hole of a full disk would end the process by SIGBUS.
-    If there is no room, ``problem`` says so, and memory of the process's own takes the file's place, which
-    nobody else can read, until a `make` works.
-    """
-
-    def __init__(self, path: Path, size: int) -> None:
-        self.memory = mmap.mmap(-1, size)
-        self.problem = ""
-        self._path, self._size = path, size
-        self.make()
-        if self.problem:
-            log.warning("%s, so nothing is counted there", self.problem)
-
-    def make(self) -> None:
-        """Make the file, with what its memory has now."""
-        try:
-            self._path.parent.mkdir(exist_ok=True)
-            with self._path.open("wb+") as file:
-                os.posix_fallocate(file.fileno(), 0, self._size)
-                memory = mmap.mmap(file.fileno(), self._size)
-        except OSError as error:
-            with suppress(OSError):
-                self._path.unlink()
-            self.problem = f"a worker's file in {self._path.parent.name} can't be written: {error.strerror}"
-        else:
-            memory[:] = self.memory[:]
-            self.memory, self.problem = memory, ""
-
 
 CHUNK_BYTES = 256 * 1024
 MOST_CHUNKS = 64

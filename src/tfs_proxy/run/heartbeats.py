@@ -56,8 +56,8 @@ class Heartbeats:
 
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one,
     ``timeout_seconds`` the silence after which one is ended. ``booted`` is set once a worker serves.
-    ``loading`` has all that have begun to load the application, ``counts`` has them all, those of former
-    stacks included; ``failure`` is why the latest one can't load it.
+    ``starts`` is how many have begun to load the application, ``counts`` has those of former stacks, too;
+    ``failure`` is why the latest one can't load it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Heartbeats:
         self.wanted = wanted
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
-        self.loading: set[int] = set()
+        self.starts = 0
         self.counts = WorkerCounts() if counts is None else counts
         self._replaced_seconds = replaced_seconds
         self._timeout_seconds = max(timeout_seconds, SILENCE_SECONDS)
@@ -97,7 +97,7 @@ class Heartbeats:
             heard.hangs_since = now
             self._hang_in_a_row += 1
         if state.phase is WorkerPhase.BEGINS:
-            self.loading.add(state.pid)
+            self.starts += 1
             self.counts.starts += 1
             self._starts_in_vain += 1
         elif state.phase is WorkerPhase.SERVES:

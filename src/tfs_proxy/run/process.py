@@ -30,7 +30,7 @@ NOT_STARTED = 127
 
 
 class ProcessState(Enum):
-    """States of a child; `ARROWS` has the allowed changes."""
+    """States of a child."""
 
     STOPPED = "stopped"
     RUNNING = "running"
@@ -38,16 +38,6 @@ class ProcessState(Enum):
     STOPPING = "stopping"
     EXITED = "exited"
     GAVE_UP = "gave up"
-
-
-ARROWS: Mapping[ProcessState, frozenset[ProcessState]] = {
-    ProcessState.STOPPED: frozenset({ProcessState.RUNNING, ProcessState.EXITED}),
-    ProcessState.RUNNING: frozenset({ProcessState.BACKOFF, ProcessState.STOPPING, ProcessState.GAVE_UP}),
-    ProcessState.BACKOFF: frozenset({ProcessState.RUNNING, ProcessState.EXITED}),
-    ProcessState.STOPPING: frozenset({ProcessState.EXITED}),
-    ProcessState.EXITED: frozenset(),
-    ProcessState.GAVE_UP: frozenset(),
-}
 
 
 class Backoff(Struct, frozen=True):
@@ -152,13 +142,6 @@ class ChildProcess:
     def pid(self) -> int | None:
         return self._process.pid if self._process and self.state is ProcessState.RUNNING else None
 
-    def change_state(self, new: ProcessState) -> None:
-        """The only place where the state changes; a change that is not in `ARROWS` is a bug."""
-        if new not in ARROWS[self.state]:
-            raise RuntimeError(f"{self.name}: {self.state.value} -> {new.value} is not in ARROWS")
-        log.debug("%s: %s -> %s", self.name, self.state.value, new.value)
-        self.state = new
-
     async def run(self) -> None:
         """Starts the child and restarts it until it is stopped or gives up."""
         deaths = 0
@@ -168,16 +151,15 @@ class ChildProcess:
                 if self._stop_asked.is_set():
                     break
                 if self.spec.ends_itself:
-                    self.change_state(ProcessState.STOPPING)
+                    self.state = ProcessState.STOPPING
                     break
                 deaths = 1 if lived_seconds >= self.spec.backoff.healthy_seconds else deaths + 1
                 if deaths > self.spec.backoff.tries or not self._may_restart(self):
-                    self.change_state(ProcessState.GAVE_UP)
+                    self.state = ProcessState.GAVE_UP
                     log.error("%s ended with %s", self.name, describe_exit(self.exit_status))
                     return
                 await self._back_off(deaths)
-            if self.state is not ProcessState.EXITED:
-                self.change_state(ProcessState.EXITED)
+            self.state = ProcessState.EXITED
         finally:
             self._output.close()
             self._ended.set()
@@ -185,7 +167,7 @@ class ChildProcess:
     async def _live(self) -> float:
         """One life of the child, from start to exit; returns its length in seconds."""
         began = self._clock()
-        self.change_state(ProcessState.RUNNING)
+        self.state = ProcessState.RUNNING
         self.starts += 1
         try:
             process = await unless_set(self._stop_asked, self._spawn(self.spec, self._output.write_end()))
@@ -214,7 +196,7 @@ class ChildProcess:
         self._show(self, lines)
 
     async def _back_off(self, deaths: int) -> None:
-        self.change_state(ProcessState.BACKOFF)
+        self.state = ProcessState.BACKOFF
         backoff = self.spec.backoff
         delay_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
         log.warning(
@@ -236,7 +218,7 @@ class ChildProcess:
         self._stop_asked.set()
         if self.state is ProcessState.RUNNING:
             self.send_signal(self.spec.stop_signal)
-            self.change_state(ProcessState.STOPPING)
+            self.state = ProcessState.STOPPING
 
     def send_signal(self, number: signal.Signals) -> None:
         """Signals the child itself, if it runs."""

@@ -280,17 +280,11 @@ class Readiness:
 
     def reason(self) -> str | None:
         """The reason why requests can't be served now; None if they can."""
-        return self.unready_processes() or self.unready_workers_and_models()
-
-    def unready_processes(self) -> str | None:
-        """The current step, or the processes that are down; None if the run serves and all are up."""
         if self.state is StackState.STARTING:
             return self.step + self._not_found()
         if self.state is StackState.STOPPING:
             return "stopping"
         down = {*self.down, *self._front_down}
-        return f"{', '.join(sorted(down))} is down and being restarted" if down else None
-
-    def unready_workers_and_models(self) -> str | None:
-        """The reason why no worker answers, or no model; None if they do."""
+        if down:
+            return f"{', '.join(sorted(down))} is down and being restarted"
         return self.heartbeats.reason() or self.missing()

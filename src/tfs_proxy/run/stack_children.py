@@ -118,8 +118,7 @@ class StackChildren(Children):
         return [*self.model_servers, *self.of_script()]
 
     def _look(self) -> bool:
-        self._refuse_failed_script()
-        self._log_failed_worker()
+        self._note_failed_worker()
         self._end_silent_workers()
         soon = super()._look()
         readiness = self._readiness
@@ -156,29 +155,21 @@ class StackChildren(Children):
                     continue
             heartbeats.drop(pid)
 
-    def _log_failed_worker(self) -> None:
-        """Logs once why one of several workers can't load the application."""
-        failure = self._readiness.heartbeats.failure
-        if failure in {None, self._logged_failure} or self._readiness.state is StackState.STARTING:
-            return
-        if failure is not None:
-            self._logged_failure = failure
-            lines = "\n".join(filter(None, (failure.report, failure.text)))
-            log.error("%s", without_workspace(lines, self._workspace))
-
-    def _refuse_failed_script(self) -> None:
-        """During the start, raises ScriptLoadError if workers can't load the script, or end meanwhile."""
-        if self._readiness.state is not StackState.STARTING:
-            return
+    def _note_failed_worker(self) -> None:
+        """Logs once why a worker can't load the application; during the start, raises ScriptLoadError."""
         heartbeats = self._readiness.heartbeats
-        if len(heartbeats.loading) > heartbeats.wanted + SPARE_WORKERS:
+        starting = self._readiness.state is StackState.STARTING
+        if starting and heartbeats.starts > heartbeats.wanted + SPARE_WORKERS:
             raise self.ended_by_import()
         failure = heartbeats.failure
-        if failure is None:
+        if failure is None or failure == self._logged_failure:
             return
-        if failure.report:
-            log.error("%s", without_workspace(failure.report, self._workspace))
-        raise ScriptLoadError(without_workspace(failure.text, self._workspace))
+        self._logged_failure = failure
+        lines = [failure.report] if starting else [failure.report, failure.text]
+        if any(lines):
+            log.error("%s", without_workspace("\n".join(filter(None, lines)), self._workspace))
+        if starting:
+            raise ScriptLoadError(without_workspace(failure.text, self._workspace))
 
     def _reason_to_stop(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
@@ -210,7 +201,7 @@ class StackChildren(Children):
         failure = self._readiness.heartbeats.failure
         if failure is not None:
             return ScriptLoadError(without_workspace(failure.text, self._workspace))
-        if self._readiness.state is StackState.STARTING and self._readiness.heartbeats.loading:
+        if self._readiness.state is StackState.STARTING and self._readiness.heartbeats.starts:
             return self.ended_by_import()
         text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
         if self._replaced:

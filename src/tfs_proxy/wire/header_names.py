@@ -25,7 +25,7 @@ DECODED = "X-Tfs-Proxy-Decoded"
 """Answer's header for a client that asked for timing: dtype and shape of the body by tensor name, as JSON."""
 
 NGINX_ID = "X-Tfs-Proxy-Request"
-"""Header from nginx with the id and arrival time of a request, for the worker's journal."""
+"""Header from nginx with the id and arrival time of a request, for the worker's notes."""
 
 SENT_AGAIN = "X-Tfs-Proxy-Again"
 """Header from nginx: the first worker of this request did not answer."""

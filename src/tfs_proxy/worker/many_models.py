@@ -66,6 +66,7 @@ class ManyModelsApp:
     def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:
         self.watch = DeadlineWatch()
         self.known: dict[str, _ModelApp] = {}
+        self.first_call: threading.Thread | None = None
         self.held = ExitStack()
         self._folder, self._create, self._forget = folder, create, forget
         self._file_name = Workspace(folder).deployment.name

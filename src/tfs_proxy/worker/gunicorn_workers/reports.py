@@ -34,7 +34,7 @@ REPORT_CHARACTERS = 16_000
 class Reports:
     """Sender of the result of ``state`` to the control API; ``tick`` is called once a second before that.
 
-    ``leave`` is called if the supervisor wants this worker to end; ``stages`` go along, each request once.
+    ``leave`` is called if the supervisor wants this worker to end. ``stages`` go along, each request once.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Reports:
     def start(self) -> None:
         """Send the state now, waiting for the answer, and from now on as long as this process lives."""
         self.deliver()
-        threading.Thread(target=self._run, name="reports", daemon=True).start()
+        threading.Thread(target=self._keep_sending, name="reports", daemon=True).start()
 
     def deliver(self) -> bool:
         """Send the state, trying for a while until it arrives; True if this worker may accept."""
@@ -66,7 +66,12 @@ class Reports:
                 return order not in {None, WorkerOrder.WAIT}
             time.sleep(PAUSE_SECONDS)
 
-    def _run(self) -> None:
+    def send_last(self) -> None:
+        """Send what the requests since the last report have left, once."""
+        with self._lock:
+            self._send(self._state())
+
+    def _keep_sending(self) -> None:
         while True:
             time.sleep(TICK_SECONDS)
             self._tick()
@@ -75,11 +80,6 @@ class Reports:
                 due = state != self._sent or time.monotonic() >= self._sent_at + IDLE_SECONDS
                 if due or state.answered or self._stages:
                     self._send(state)
-
-    def send_last(self) -> None:
-        """Send what the requests since the last report have left, once."""
-        with self._lock:
-            self._send(self._state())
 
     def _send(self, state: WorkerState) -> WorkerOrder | None:
         """Send the state, and follow the order to leave; None if no supervisor answers."""
@@ -97,7 +97,7 @@ class Reports:
 
 
 class Loading(Struct, frozen=True):
-    """Imports and ``init`` of a script in ``folder``, which ``lane`` runs: for ``limit_seconds``."""
+    """Imports and ``init`` of a script in ``folder``, which ``lane`` runs, for ``limit_seconds``."""
 
     lane: Lane
     folder: str

@@ -1,6 +1,6 @@
 """Observers of a worker's requests: counts, lines of the access log, and traces.
 
-Requests that gunicorn refuses before the application gets them are counted where they are refused.
+Requests that gunicorn refuses before the application gets them are told of where they are refused.
 """
 
 import logging
@@ -31,53 +31,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PROCESS = "worker"
 
+class OwnLines:
+    """Count and log of each request of a worker without nginx, which has both otherwise."""
 
-class RequestCounting:
-    """Writer of a line for each request that has ended."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = LineWriter(path)
+    def __init__(self, path: Path, wanted: AccessLog) -> None:
+        self._file, self._log, self._wanted = LineWriter(path), RequestLog(wanted), wanted
 
     def end(self, record: RequestRecord) -> None:
-        """Count a request that the application had."""
-        seconds = time.perf_counter() - record.began
-        self.write(
-            FinishedRequest(
-                record.method,
-                record.status,
-                seconds,
-                record.target,
-                model=record.model,
-                version=record.version,
-                bytes_in=record.bytes_in,
-                bytes_out=record.bytes_out,
-            )
+        """Count a request that the application had; log it if it is one of those that are wanted."""
+        request = FinishedRequest(
+            record.method,
+            record.status,
+            time.perf_counter() - record.began,
+            record.target,
+            model=record.model,
+            version=record.version,
+            bytes_in=record.bytes_in,
+            bytes_out=record.bytes_out,
+            reason=record.reason,
         )
-
-    def write(self, request: FinishedRequest) -> None:
         self._file.write(request_line(request))
+        if needs_stages(record, self._wanted):  # saves the making of the line
+            self._log.show(line_of(record, request), "worker", os.getpid())
 
-
-class AccessObserver:
-    """Log of the requests that ``wanted`` chooses."""
-
-    def __init__(self, wanted: AccessLog) -> None:
-        self._wanted = wanted
-        self._log = RequestLog(wanted)
-
-    def end(self, record: RequestRecord) -> None:
-        """Log a request that the application had."""
-        if not needs_stages(record, self._wanted):
-            return  # saves the making of the line
-        seconds = time.perf_counter() - record.began
-        request = FinishedRequest(record.method, record.status, seconds, record.target, reason=record.reason)
-        self._log.show(line_of(record, request), PROCESS, os.getpid())
-
-    def log_refused(self, request: FinishedRequest, request_id: str) -> None:
-        """Log a request that did not reach the application."""
-        self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
+    def refuse(self, request: FinishedRequest, request_id: str) -> None:
+        """Count a request that did not reach the application; log it likewise."""
+        self._file.write(request_line(request))
+        self._log.show(RequestLine(request, request_id), "worker", os.getpid())
 
 
 def stages_for_nginx(wanted: AccessLog, record: RequestRecord) -> Sequence[tuple[str, str]]:
