@@ -20,7 +20,7 @@ from tfs_proxy.run.many_models.archives import Listing, ModelFolder, model_folde
 from tfs_proxy.run.programs.packages import brings_packages
 from tfs_proxy.serving.upstream.fake_server import ModelCall
 from tfs_proxy.settings.settings import Settings, inherited_environment
-from tfs_proxy.tools.pack.model_kinds import laid_out
+from tfs_proxy.tools.pack.lay_out import laid_out
 from tfs_proxy.tools.pack.pack import readable, try_script
 from tfs_proxy.values.errors import (
     ArchiveError,

@@ -132,7 +132,7 @@ def _serve_many(settings: Settings, listeners: "Listeners", arguments: argparse.
 def _laid_out(
     model: str | None, workspace: Workspace, settings: Settings, cancelled: threading.Event
 ) -> str | None:
-    from tfs_proxy.tools.pack.model_kinds import laid_out
+    from tfs_proxy.tools.pack.lay_out import laid_out
 
     return laid_out(model, workspace, settings, cancelled)
 

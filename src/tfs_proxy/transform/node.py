@@ -1,11 +1,10 @@
-"""One node of a job that several share: a serving stack, and an engine that gets object after object."""
+"""A job that several nodes share: which node gets which object, and its serving stack and engine."""
 
 import asyncio
 import contextlib
-import sys
 import threading
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.settings.settings import inherited_environment
-from tfs_proxy.transform.files import STATE_FOLDER, InputObject, OutputTarget, local_object
-from tfs_proxy.transform.job import ExecutionPlan, Job
-from tfs_proxy.transform.leftovers import Leftovers, find_leftovers, log_plan, served_content
+from tfs_proxy.transform.files import InputObject, OutputTarget, local_object
+from tfs_proxy.transform.job import ExecutionPlan
+from tfs_proxy.transform.leftovers import served_content
 from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.options import TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
@@ -25,13 +24,14 @@ from tfs_proxy.transform.run_statistics import (
     RunCounts,
     RunStatistics,
     RunStopped,
-    StorageError,
-    shown_progress,
 )
 from tfs_proxy.transform.sender import EndpointAddress, Sender
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.wire.s3_client import S3_SCHEME
+
+READ_AHEAD = 2
+"""A node holds at least so many objects: it reads the next during the last requests of the one before."""
+MAX_LOSSES = 3
 
 _REMEDY = "give s3:// addresses, or folders that all nodes share."
 
@@ -208,76 +208,49 @@ class EngineThread:
             self._in_progress.clear()
 
 
-def on_cluster(
-    options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
-) -> RunStatistics:
-    """Transform the unfinished of ``items`` on all nodes; returns the statistics of the whole run.
+class Scheduler:
+    """The objects of a run that several nodes share: each is waiting, held by one node, or finished.
 
-    Outputs and fingerprint are those of a run on one machine, so that either can continue the other.
-    Raises SettingsError if Ray or the cluster can't be used, and StopServing if no node can go on.
+    ``single_request`` says that an object is one request.
     """
-    try:
-        from tfs_proxy.transform.ray_cluster import ray_connection
-    except ImportError as error:
-        raise SettingsError(
-            f"--engine ray needs Ray ({error}): {how_to_install('ray')}, here and on all nodes."
-        ) from error
-    items = [replace(item, address=_absolute(item.address)) for item in items]
-    address = options.ray_address or options.environment.get("RAY_ADDRESS")
-    with ray_connection(address), _output_marker(options.job) as marker:
-        leftovers = find_leftovers(options, items, target)
-        if leftovers.items:
-            _distribute(
-                _with_absolute_paths(options), leftovers, target, SharedStorageProbe(items[0], marker)
-            )
-    return leftovers.statistics
 
+    def __init__(self, items: Iterable[InputObject], *, single_request: bool) -> None:
+        self._waiting = deque(sorted(items, key=lambda item: (-item.size, item.name)))
+        self._single_request = single_request
+        self._held: defaultdict[str, dict[str, InputObject]] = defaultdict(dict)
+        self._losses: Counter[str] = Counter()
 
-def _distribute(
-    options: TransformOptions, leftovers: Leftovers, target: OutputTarget, probe: SharedStorageProbe
-) -> None:
-    from tfs_proxy.transform.ray_cluster import Cluster
+    @property
+    def is_finished(self) -> bool:
+        return not self._waiting and not any(self._held.values())
 
-    def give_up(item: InputObject, reason: str) -> None:
-        output = OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, lambda: None)
-        output.end_input(StorageError(reason))
+    def take(self, node: str, plan: ExecutionPlan, node_count: int) -> InputObject | None:
+        """The largest waiting object, if ``node``, one of ``node_count``, can begin with it soon."""
+        if not self._waiting or not self._has_room(self._held[node].values(), plan, node_count):
+            return None
+        item = self._waiting.popleft()
+        self._held[node][item.name] = item
+        return item
 
-    cluster = Cluster(options, probe)
-    try:
-        plan = cluster.wait_ready().plan
-        log_plan(options, plan, leftovers.items)
-        terms = RunTerms(leftovers.fingerprint, plan)
-        with shown_progress(leftovers.statistics, sys.stderr):
-            cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
-    finally:
-        cluster.close()
+    def finish(self, node: str, item: InputObject) -> None:
+        self._held[node].pop(item.name, None)
 
+    def lose(self, node: str) -> list[InputObject]:
+        """Put what ``node`` held back, except objects that have lost `MAX_LOSSES` nodes: return those."""
+        held = self._held.pop(node, {}).values()
+        self._losses.update(item.name for item in held)
+        given_up = [item for item in held if self._losses[item.name] >= MAX_LOSSES]
+        self._waiting.extendleft(item for item in held if self._losses[item.name] < MAX_LOSSES)
+        return given_up
 
-def _absolute(address: str) -> str:
-    """``address`` for a process with another working directory."""
-    return address if address.startswith(S3_SCHEME) else str(Path(address).resolve())
-
-
-def _with_absolute_paths(options: TransformOptions) -> TransformOptions:
-    job = replace(options.job, input=_absolute(options.job.input), output=_absolute(options.job.output))
-    model = None if options.model is None else _absolute(options.model)
-    return replace(options, job=job, model=model)
-
-
-@contextlib.contextmanager
-def _output_marker(job: Job) -> Iterator[Path | None]:
-    """A file in the output folder that all nodes must see; None if outputs go to S3."""
-    if job.output.startswith(S3_SCHEME):
-        yield None
-        return
-    marker = Path(job.output).resolve() / STATE_FOLDER / f"here-{uuid.uuid4().hex}"
-    try:
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-    except OSError as error:
-        raise SettingsError(f"The output {job.output} can't be written: {error.strerror}.") from error
-    try:
-        yield marker
-    finally:
-        with contextlib.suppress(OSError):
-            marker.unlink()
+    def _has_room(self, held: Collection[InputObject], plan: ExecutionPlan, node_count: int) -> bool:
+        """True if a node holds less than it can have in flight and in its queue."""
+        minimum = plan.concurrent if self._single_request else READ_AHEAD
+        if len(held) < minimum:
+            return True
+        batches = 2 * plan.concurrent
+        # Near the end a node gets only what keeps it busy: the rest goes to the node that is free first.
+        fair_share = len(self._waiting) // (2 * node_count)
+        if len(held) >= min(batches, fair_share):
+            return False
+        return plan.payload_bytes is None or sum(item.size for item in held) < batches * plan.payload_bytes

@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.transform.batches import MiniBatch, batches_of, open_content, whole_object
+from tfs_proxy.transform.cluster_run import on_cluster
 from tfs_proxy.transform.files import InputObject, OpenObject, OutputTarget, check_writable
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan, objects_of, shard, typed
 from tfs_proxy.transform.local_engine import LocalEngine
-from tfs_proxy.transform.node import on_cluster
 from tfs_proxy.transform.options import RAY, TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import ObjectFailed, RunStatistics, StorageError, shown_progress

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from tfs_proxy.transform.files import InputObject, local_object
 from tfs_proxy.transform.job import ExecutionPlan
-from tfs_proxy.transform.node import SharedStorageProbe
-from tfs_proxy.transform.ray_cluster import MAX_LOSSES, Scheduler
+from tfs_proxy.transform.node import MAX_LOSSES, Scheduler, SharedStorageProbe
 from tfs_proxy.values.errors import SettingsError
 
-pytestmark = pytest.mark.slow
 MB = 1 << 20
 PLAN = ExecutionPlan("SingleRecord", MB, 2)
 

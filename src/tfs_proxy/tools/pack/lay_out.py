@@ -3,27 +3,49 @@
 import logging
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import CancelledError
-from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, discover, unreadable
+from tfs_proxy.model.discover import (
+    CHECKPOINT,
+    OTHER_FORMATS,
+    ROOT_MODEL_NAME,
+    DiscoveredModel,
+    discover,
+    unreadable,
+)
+from tfs_proxy.model.fetch import MODEL_FILE_ENDINGS
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
 from tfs_proxy.tools.export.preprocessing import FLAGS, Preprocessing
-from tfs_proxy.tools.pack.model_kinds import is_keras_file
-from tfs_proxy.values.errors import ArchiveError, RequirementsError, SettingsError
-from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout
+from tfs_proxy.tools.pack.wheels import download_wheels
+from tfs_proxy.values.errors import ArchiveError, DiscoveryError, NoArchive, SettingsError
+from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout, Workspace
 from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, printable
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
+
+log = logging.getLogger(__name__)
+
+JUNK = shutil.ignore_patterns(".*", "__pycache__", "*.tar.gz", "*.tgz")
+CODE_JUNK = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".venv", ".ipynb_checkpoints", ".DS_Store")
+CODE = ModelLayout(Path()).code.name
+OTHERS = {
+    "saved_model.pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
+    **OTHER_FORMATS,
+    ".tar.gz": "an archive already: `tfs-proxy check` says what would be served from it",
+    ".tgz": "an archive already: `tfs-proxy check` says what would be served from it",
+    ".onnx": "an ONNX model: make a SavedModel of it first, with onnx2tf",
+    ".pt": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
+    ".pth": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
+    ".pkl": "a pickle, which runs code when it is read: serve it by a script with model_fn",
+    ".joblib": "a pickle, which runs code when it is read: serve it by a script with model_fn",
+    ".ckpt": CHECKPOINT,
+}
+TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras or .h5 file."
 
 DEFAULT_PYTHONS = ("3.13",)
 """The Python of the image for CPUs (Dockerfile.cpu); the one for GPUs has 3.12."""
@@ -74,9 +96,6 @@ def record_columns(root: Path, columns: str, *, required: bool) -> None:
             file.write_text(columns + "\n")
 
 
-CODE_JUNK = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".venv", ".ipynb_checkpoints", ".DS_Store")
-
-
 def add_code(options: LayoutOptions, layout: ModelLayout, cancelled: threading.Event | None = None) -> None:
     """Fills ``code/`` of a laid-out folder; does nothing without a script.
 
@@ -90,7 +109,7 @@ def add_code(options: LayoutOptions, layout: ModelLayout, cancelled: threading.E
     if options.wheels:
         if not layout.requirements.is_file():
             raise SettingsError("--wheels needs to know which: give --requirements FILE.")
-        download_wheels(layout.requirements, layout.wheels, options, cancelled)
+        download_wheels(layout.requirements, layout.wheels, options.pythons, options.machine, cancelled)
 
 
 def _copy_script(script: Path, layout: ModelLayout) -> None:
@@ -125,10 +144,31 @@ def _copy_requirements(requirements: Path, layout: ModelLayout) -> None:
     shutil.copyfile(requirements, layout.requirements)
 
 
-JUNK = shutil.ignore_patterns(".*", "__pycache__", "*.tar.gz", "*.tgz")
-CODE = ModelLayout(Path()).code.name
+def is_keras_file(path: Path) -> bool:
+    """False for a folder, which may have SavedModels. Raises NoArchive and DiscoveryError."""
+    if path.is_dir():
+        return False
+    shown = printable(str(path))
+    if not path.is_file():
+        raise NoArchive(f"There is no file or folder {shown}: {TAKEN}")
+    if path.suffix.lower() not in MODEL_FILE_ENDINGS:
+        ending = next((ending for ending in OTHERS if path.name.lower().endswith(ending)), None)
+        what = f"is {OTHERS[ending]}" if ending else "is none of the kinds that can be packed"
+        raise DiscoveryError(f"{shown} {what}. {TAKEN}")
+    return True
 
-_log = logging.getLogger(__name__)
+
+def laid_out(
+    model: str | None, workspace: Workspace, settings: Settings, cancelled: threading.Event
+) -> str | None:
+    """Lays out a model file and returns the folder; returns ``model`` itself if it is no such file.
+
+    Raises what `lay_out` raises; CancelledError once another thread has set ``cancelled``.
+    """
+    if model is None or Path(model).suffix.lower() not in MODEL_FILE_ENDINGS or not Path(model).is_file():
+        return model
+    lay_out(LayoutOptions(Path(model)), workspace.model, settings, cancelled)
+    return str(workspace.model)
 
 
 def lay_out(
@@ -172,7 +212,7 @@ def _export(
 ) -> Sequence[str]:
     """Exports a Keras file; returns the names of its inputs if they are a list, else ()."""
     target = _version_folder(options, root)
-    _log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
+    log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
     request = ExportRequest(
         options.model.absolute(),
         target,
@@ -182,14 +222,14 @@ def _export(
     )
     target.rmdir()
     report = export(request, cancelled)
-    _log.info("%s has exported it", report.exporter)
+    log.info("%s has exported it", report.exporter)
     _warn(report)
     return report.inputs
 
 
 def _warn(report: ExportReport) -> None:
     for warning in report.warnings:
-        _log.warning("%s", warning)
+        log.warning("%s", warning)
 
 
 def _version_folder(options: LayoutOptions, root: Path) -> Path:
@@ -237,7 +277,7 @@ def _add_signatures(
 ) -> None:
     """Save a SavedModel once more, with its preprocessing and without warm-up records for what it had."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    _log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
+    log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
     _warn(export(ExportRequest(folder, target, preprocessing=preprocessing), cancelled))
 
 
@@ -257,78 +297,3 @@ def _copy_file(source: str | Path, target: str | Path) -> None:
     except OSError:
         shutil.copyfile(source, target)
         shutil.copymode(source, target)
-
-
-OLDEST_GLIBC, NEWEST_GLIBC = 5, 39
-"""Wheels of manylinux_2_N: the images have glibc 2.39 (GPU) and 2.41 (CPU)."""
-
-POLL_SECONDS = 0.1
-TAIL_LINES = 10
-
-
-def download_wheels(
-    requirements: Path, target: Path, options: LayoutOptions, cancelled: threading.Event | None = None
-) -> None:
-    """Fills ``target`` with wheels of the requirements and of everything they depend on.
-
-    Raises RequirementsError with the end of pip's output if a package has no wheel for these Pythons,
-    SettingsError without pip, CancelledError once another thread has set ``cancelled``.
-    """
-    for python in options.pythons:
-        argv = [*_pip(), *arguments(requirements.absolute(), target, python, options.machine)]
-        _run(argv, requirements, python, cancelled or threading.Event())
-
-
-def arguments(requirements: Path, target: Path, python: str, machine: str) -> list[str]:
-    """Arguments of pip; it takes only wheels, since nothing can be built for another machine."""
-    tag = "cp" + python.replace(".", "")
-    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1)]
-    platforms += [f"{name}_{machine}" for name in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
-    return [
-        *("download", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:"),
-        *("--implementation", "cp", "--python-version", python),
-        *("--abi", tag, "--abi", "abi3", "--abi", "none"),
-        *(word for platform in platforms for word in ("--platform", platform)),
-        *("--requirement", str(requirements), "--dest", str(target)),
-    ]
-
-
-def _pip() -> list[str]:
-    if find_spec("pip") is not None:
-        return [sys.executable, "-P", "-m", "pip"]
-    if uvx := shutil.which("uvx"):
-        return [uvx, "pip"]
-    raise SettingsError(
-        f"--wheels needs pip, which is not installed for {sys.executable}: install it (python -m ensurepip), "
-        "or leave out --wheels to have the packages installed when the container starts."
-    )
-
-
-def _run(argv: list[str], requirements: Path, python: str, cancelled: threading.Event) -> None:
-    """Runs pip in the folder of the requirements, which relative paths in them start from."""
-    process = subprocess.Popen(
-        argv,
-        cwd=requirements.parent,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        output = _output(process, cancelled)
-    finally:
-        process.kill()
-        process.wait()
-    if process.returncode:
-        tail = "\n".join(map(printable, output.decode(errors="replace").splitlines()[-TAIL_LINES:]))
-        raise RequirementsError(
-            f"The wheels for Python {python} can't be downloaded: correct the requirements, or leave out "
-            f"--wheels to have them installed when the container starts. pip's last lines:\n{tail}"
-        )
-
-
-def _output(process: subprocess.Popen[bytes], cancelled: threading.Event) -> bytes:
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=POLL_SECONDS)[0]
-        if cancelled.is_set():
-            raise CancelledError

@@ -14,7 +14,7 @@ from tfs_proxy.model.report.prepare import prepare
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.settings.settings import Settings, inherited_environment
-from tfs_proxy.tools.pack.model_kinds import laid_out
+from tfs_proxy.tools.pack.lay_out import laid_out
 from tfs_proxy.tools.pack.starter_texts import (
     ExampleRequest,
     example_request,
