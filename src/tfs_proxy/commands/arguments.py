@@ -81,7 +81,9 @@ def listen(host: str | None = None, port: int | None = None) -> tuple[Settings, 
         settings = settings.with_values(port=port)
     from tfs_proxy.run.host.sockets import default_host, listen_on
 
-    log_as_a_run(settings)
+    config = LogConfig(settings.log_format, wants_colour(STDERR, inherited_environment()))
+    logging.basicConfig(handlers=[EntryHandler(config)])
+    set_level(settings.gunicorn_loglevel)
     words = host or settings.hosts or default_host(inherited_environment())
     listeners = listen_on([word.strip() for word in words.split(",")], settings.port)
     few_descriptors = raise_descriptor_limit()
@@ -103,12 +105,6 @@ def log_to_stderr(level: str) -> None:
     handler.setFormatter(_Entries("tfs-proxy: %(message)s"))
     logging.basicConfig(handlers=[handler])
     set_level(level.lower())
-
-
-def log_as_a_run(settings: Settings) -> None:
-    config = LogConfig(settings.log_format, wants_colour(STDERR, inherited_environment()))
-    logging.basicConfig(handlers=[EntryHandler(config)])
-    set_level(settings.gunicorn_loglevel)
 
 
 STDIN = Path("-")

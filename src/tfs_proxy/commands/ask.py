@@ -48,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.tools.client import Client, ClientError
 
-    body, content_type = body_of(arguments.file), _content_type(arguments)
+    known = arguments.content_type or media.of_file(arguments.file.name)
+    if known is None:
+        raise SettingsError(f"The ending of {arguments.file} does not say what it is: give --content-type.")
+    body, content_type = body_of(arguments.file), str(known)
     repeats = arguments.repeat > 1 or arguments.concurrency > 1
     headers = {"custom_attributes": arguments.custom_attributes} if arguments.custom_attributes else {}
     try:
@@ -73,13 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"tfs-proxy: {error}", file=sys.stderr)
             return 1
     return 0
-
-
-def _content_type(arguments: argparse.Namespace) -> str:
-    known = arguments.content_type or media.of_file(arguments.file.name)
-    if known is None:
-        raise SettingsError(f"The ending of {arguments.file} does not say what it is: give --content-type.")
-    return str(known)
 
 
 def _print_answer(reply: "Reply") -> None:

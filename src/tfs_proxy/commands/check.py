@@ -192,34 +192,26 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.openapi and (arguments.multi_model or arguments.request):
             raise SettingsError("--openapi takes neither --multi-model nor --request.")
         if arguments.multi_model is None:
-            return _check(arguments, settings)
+            requests = read_requests(arguments.request, arguments.content_type, arguments.custom_attributes)
+            report = sys.stderr if arguments.openapi else sys.stdout
+            with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
+                model = laid_out(arguments.model or settings.model, workspace, settings, threading.Event())
+                prepared = prepare(model, settings, workspace, inherited_environment())
+                print(*prepared.report, sep="\n", file=report)
+                warnings = list(prepared.warnings)
+                missing = try_script(prepared, workspace)
+                for line in [*warnings, *([f"Not checked: {missing}"] if missing else [])]:
+                    print(line, file=report)
+                try:
+                    status = _print_document(prepared.served, settings) if arguments.openapi else 0
+                    status = _try(arguments, requests, prepared.served, settings) if requests else status
+                except ScriptLoadError as error:
+                    raise readable(error, workspace) from None
+            fails = prepared.load_faults or (arguments.strict and warnings)
+            return WARNED if fails and not status else status
         if arguments.model or arguments.request:
             raise SettingsError("--multi-model takes neither MODEL nor --request: check that archive alone.")
         return check_many(arguments.multi_model, settings, strict=arguments.strict)
-
-
-def _check(arguments: argparse.Namespace, settings: Settings) -> int:
-    """Prints the report on MODEL, imports its script, and prints the answer to the request.
-
-    Raises what start-up raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
-    """
-    requests = read_requests(arguments.request, arguments.content_type, arguments.custom_attributes)
-    report = sys.stderr if arguments.openapi else sys.stdout
-    with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
-        model = laid_out(arguments.model or settings.model, workspace, settings, threading.Event())
-        prepared = prepare(model, settings, workspace, inherited_environment())
-        print(*prepared.report, sep="\n", file=report)
-        warnings = list(prepared.warnings)
-        missing = try_script(prepared, workspace)
-        for line in [*warnings, *([f"Not checked: {missing}"] if missing else [])]:
-            print(line, file=report)
-        try:
-            status = _print_document(prepared.served, settings) if arguments.openapi else 0
-            status = _try(arguments, requests, prepared.served, settings) if requests else status
-        except ScriptLoadError as error:
-            raise readable(error, workspace) from None
-    fails = prepared.load_faults or (arguments.strict and warnings)
-    return WARNED if fails and not status else status
 
 
 def _try(

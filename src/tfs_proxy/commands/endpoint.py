@@ -74,7 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
-        return _update(arguments)
+        from tfs_proxy.tools.endpoint.operations import update
+
+        log_to_stderr("info")
+        update([*arguments.configs, *arguments.update], arguments.url)
+        return 0
     exit_on_stop_signals()
     from tfs_proxy.tools.endpoint.run import EndpointOptions, catalogue_of, serve
     from tfs_proxy.tools.endpoint.starter import parse_choices
@@ -93,11 +97,3 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.jobs,
     )
     return asyncio.run(serve(settings, listeners, options))
-
-
-def _update(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.tools.endpoint.operations import update
-
-    log_to_stderr("info")
-    update([*arguments.configs, *arguments.update], arguments.url)
-    return 0

@@ -89,13 +89,9 @@ def stages_of(arguments: argparse.Namespace) -> "Sequence[StageOrder]":
         raise SettingsError(
             "--reload follows one archive. In a pipeline, --env N:TFS_PROXY_RELOAD=true makes stage N do so."
         )
-    variables = _variables_by_stage(arguments.env, len(archives))
-    return [StageOrder(*each) for each in zip(archives, variables.values(), strict=True)]
-
-
-def _variables_by_stage(texts: Sequence[str], stage_count: int) -> dict[str, dict[str, str]]:
+    stage_count = len(archives)
     variables: dict[str, dict[str, str]] = {str(number): {} for number in range(1, stage_count + 1)}
-    for text in texts:
+    for text in arguments.env:
         number, _, assignment = text.partition(":")
         name, equals, value = assignment.partition("=")
         if not (number in variables and name and equals):
@@ -103,7 +99,7 @@ def _variables_by_stage(texts: Sequence[str], stage_count: int) -> dict[str, dic
                 f"--env {text} can't be used: it must be N:NAME=VALUE, with N from 1 to {stage_count}."
             )
         variables[number][name] = value
-    return variables
+    return [StageOrder(*each) for each in zip(archives, variables.values(), strict=True)]
 
 
 def _serve_in_a_row(
@@ -124,7 +120,11 @@ def _serve_many(settings: Settings, listeners: "Listeners", arguments: argparse.
     from tfs_proxy.run.opening import ServeRequest
 
     refuse_archives(arguments.models)
-    refuse_following(settings)
+    if settings.reload:
+        raise SettingsError(
+            "--reload (TFS_PROXY_RELOAD) can't be used in multi-model mode, which loads models anew by "
+            "DELETE and POST to /models. Serve one archive, or leave it out."
+        )
     request = ServeRequest(None, arguments.model_server, inherited_environment(), lay_out=_laid_out)
     return asyncio.run(serve_many(settings, listeners, request, arguments.multi_model))
 
@@ -143,13 +143,4 @@ def refuse_archives(models: Sequence[str]) -> None:
         raise SettingsError(
             f"{printable(models[0])} can't be served in multi-model mode, which gets its models by POST to "
             "/models, or from the folder behind --multi-model. Leave it out."
-        )
-
-
-def refuse_following(settings: Settings) -> None:
-    """Raises SettingsError if multi-model mode should follow changes."""
-    if settings.reload:
-        raise SettingsError(
-            "--reload (TFS_PROXY_RELOAD) can't be used in multi-model mode, which loads models anew by "
-            "DELETE and POST to /models. Serve one archive, or leave it out."
         )

@@ -244,7 +244,12 @@ class BatchCall:
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Raises ServingError: with the scheduler's text if the queue is full, or the batch too large."""
-        if not _rows(arrays):
+        if any(not array.shape for array in arrays):
+            raise invalid("Batching Run() input tensors must have at least one dimension")
+        sizes = {array.shape[0] for array in arrays}
+        if len(sizes) > 1:
+            raise invalid("Batching Run() input tensors must have equal 0th-dimension size")
+        if not int(sizes.pop()):
             return self._direct(arrays)
         shapes = tuple(array.shape[1:] for array in arrays)
         queue = self._queues.get(shapes) or self._queue(shapes)
@@ -270,13 +275,3 @@ class BatchCall:
                     return None
                 self._queues[shapes] = self._scheduler.queue(self._function, self._kinds, self._out_kinds)
             return self._queues[shapes]
-
-
-def _rows(arrays: Sequence[Array]) -> int:
-    """Number of rows of a request. Raises ServingError if its inputs do not agree."""
-    if any(not array.shape for array in arrays):
-        raise invalid("Batching Run() input tensors must have at least one dimension")
-    sizes = {array.shape[0] for array in arrays}
-    if len(sizes) > 1:
-        raise invalid("Batching Run() input tensors must have equal 0th-dimension size")
-    return int(sizes.pop())

@@ -160,17 +160,13 @@ def _value(name: str, text: str) -> bool | int | float | str:
             raise SettingsError(f"--{name}={text} is neither true nor false.")
         return _BOOLS[text]
     if kind is int:
-        return _whole(name, text)
+        if not _WHOLE.fullmatch(text):
+            raise SettingsError(f"--{name}={text} is not a whole number.")
+        allowed = _RANGES.get(name, _INT32)
+        if len(text) > _MOST_DIGITS or int(text) not in allowed:
+            raise SettingsError(f"--{name}={text} does not lie between {allowed[0]} and {allowed[-1]}.")
+        return int(text)
     try:
         return kind(text)  # type: ignore[no-any-return]
     except ValueError as error:
         raise SettingsError(f"--{name}={text} is not a number.") from error
-
-
-def _whole(name: str, text: str) -> int:
-    if not _WHOLE.fullmatch(text):
-        raise SettingsError(f"--{name}={text} is not a whole number.")
-    allowed = _RANGES.get(name, _INT32)
-    if len(text) > _MOST_DIGITS or int(text) not in allowed:
-        raise SettingsError(f"--{name}={text} does not lie between {allowed[0]} and {allowed[-1]}.")
-    return int(text)

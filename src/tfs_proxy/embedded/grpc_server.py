@@ -217,7 +217,15 @@ class GrpcioServer:
         for add in others:
             add(self._server)
         for address in addresses:
-            _bind(self._server, address, credentials)
+            try:
+                if credentials is None:
+                    port = self._server.add_insecure_port(address)
+                else:
+                    port = self._server.add_secure_port(address, credentials)
+            except RuntimeError as error:
+                raise SettingsError(f"Can't listen for gRPC on {address}: {error}") from error
+            if not port:
+                raise SettingsError(f"Can't listen for gRPC on {address}.")
         self._server.start()
 
     async def drain(self) -> None:
@@ -233,18 +241,6 @@ class GrpcioServer:
         self._server.stop(0)
 
 
-def _bind(server: Any, address: str, credentials: Any) -> None:
-    try:
-        if credentials is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, credentials)
-    except RuntimeError as error:
-        raise SettingsError(f"Can't listen for gRPC on {address}: {error}") from error
-    if not port:
-        raise SettingsError(f"Can't listen for gRPC on {address}.")
-
-
 def _guarded(name: str, run: Handler) -> Callable[[bytes, Any], bytes]:
     def handle(message: bytes, context: Any) -> bytes:
         try:
@@ -258,11 +254,6 @@ def _guarded(name: str, run: Handler) -> Callable[[bytes, Any], bytes]:
 def _refuse(name: str, error: Exception, context: Any) -> NoReturn:
     """End a call with the status of its error; always raises."""
     code, text = refusal_of(name, error)
-    context.abort(_STATUS_CODES[int(code)], _cut(text))
-    raise AssertionError(name) from error
-
-
-def _cut(text: str) -> str:
-    """The beginning of a text, as far as it can be sent."""
     sent = quote(text.encode(errors="replace"), safe=_PRINTED)[:_MOST_TEXT_BYTES]
-    return unquote(re.sub("%.?$", "", sent), errors="ignore")
+    context.abort(_STATUS_CODES[int(code)], unquote(re.sub("%.?$", "", sent), errors="ignore"))
+    raise AssertionError(name) from error

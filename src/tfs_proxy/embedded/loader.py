@@ -60,7 +60,17 @@ def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> i
         if count > MAX_RECORDS:
             raise invalid(f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {path}")
         for _ in range(max(1, iterations)):
-            _replay(servable, record)
+            try:
+                entry = PredictionLog.FromString(record)
+            except DecodeError as error:
+                raise invalid("Failed to parse warmup record: no PredictionLog") from error
+            kind = entry.WhichOneof("log_type")
+            if kind == "session_run_log":
+                number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
+                raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
+            # As in TF Serving, a record of an unknown kind does not count.
+            if kind in _METHODS:
+                _METHODS[kind](servable, getattr(entry, kind).request, budget_of())
     return count
 
 
@@ -74,20 +84,6 @@ def _records(path: Path) -> Iterator[bytes]:
             raise ServingError(
                 GrpcCode.DATA_LOSS, f"{path}: {error} Please verify your warmup data is in TFRecord format."
             ) from error
-
-
-def _replay(servable: LoadedServable, record: bytes) -> None:
-    """Run one recorded request; as in TF Serving, one of an unknown kind does not count."""
-    try:
-        log = PredictionLog.FromString(record)
-    except DecodeError as error:
-        raise invalid("Failed to parse warmup record: no PredictionLog") from error
-    kind = log.WhichOneof("log_type")
-    if kind == "session_run_log":
-        number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
-        raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
-    if kind in _METHODS:
-        _METHODS[kind](servable, getattr(log, kind).request, budget_of())
 
 
 log = logging.getLogger(__name__)
@@ -109,7 +105,10 @@ class Loader:
         self._importing = threading.Lock()
         self._imported = False
         if flags.tensorflow_session_config_file:
-            self._prepare_at_once()
+            try:
+                self.prepare()
+            except ServingError as error:
+                raise SettingsError(f"Failed to start server. Error: {error.text}") from error
 
     def prepare(self) -> None:
         """Import TensorFlow, once.
@@ -127,17 +126,20 @@ class Loader:
                 gc.set_threshold(*_COLLECT_AFTER)
                 self._imported = True
 
-    def _prepare_at_once(self) -> None:
-        try:
-            self.prepare()
-        except ServingError as error:
-            raise SettingsError(f"Failed to start server. Error: {error.text}") from error
-
     def __call__(self, name: str, version: int, folder: Path) -> LoadedServable:
         """Load, and warm up. Raises ServingError."""
         self.prepare()
         log.info("Loading servable version {name: %s version: %d} from %s", name, version, folder)
-        backend = self._counted(folder)
+        began = perf_counter()
+        code = GrpcCode.INTERNAL
+        try:
+            backend = self._backend(folder)
+            code = GrpcCode.OK
+        except ServingError as error:
+            code = error.code
+            raise
+        finally:
+            self._metrics.load(str(folder), code, perf_counter() - began)
         check_methods = self._flags.enable_signature_method_name_check
         servable = LoadedServable(
             name, version, backend.signatures, backend, self._metrics, check_methods=check_methods
@@ -149,19 +151,6 @@ class Loader:
                 backend.close()
                 raise
         return servable
-
-    def _counted(self, folder: Path) -> "Loaded":
-        began = perf_counter()
-        code = GrpcCode.INTERNAL
-        try:
-            backend = self._backend(folder)
-            code = GrpcCode.OK
-        except ServingError as error:
-            code = error.code
-            raise
-        finally:
-            self._metrics.load(str(folder), code, perf_counter() - began)
-        return backend
 
     def _warm_up(self, servable: LoadedServable, folder: Path) -> None:
         if not (folder / WARMUP_FILE).exists():

@@ -37,27 +37,19 @@ def described(error: text_format.ParseError, text: str, message_name: str) -> st
     prefix = f"Error parsing text-format {message_name}:"
     if line is None or column is None:
         return f"{prefix} {words}"
-    start = _offset(text, line, column)
+    lines = text.split("\n")
+    start = sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column - 1
     words = _ANOTHER_VALUE.sub(r"Expected \1, got: \2", _LINE_QUOTED.sub("", words))
     if _UNKNOWN_FIELD in words:
-        start = _behind_word(text, start)
+        # The C++ parser has read the name by then: the token behind it is meant.
+        word = _WORD.match(text, start)
+        blank = _BLANK.match(text, word.end() if word else start)
+        start = blank.end() if blank else start
     elif words in _UNCLOSED and _BLANK.fullmatch(text, start + 1):
         start, words = len(text), "Expected identifier, got: "
     before = text[:start]
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     return f"{prefix} {line}:{column}: {words}"
-
-
-def _offset(text: str, line: int, column: int) -> int:
-    lines = text.split("\n")
-    return sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column - 1
-
-
-def _behind_word(text: str, start: int) -> int:
-    """Beginning of the token behind a name: the C++ parser has read the name by then."""
-    word = _WORD.match(text, start)
-    blank = _BLANK.match(text, word.end() if word else start)
-    return blank.end() if blank else start
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -276,7 +268,19 @@ def read_options(path: str) -> BatchOptions:
         splits=message.enable_large_batch_splitting.value,
         max_execution_batch_size=message.max_execution_batch_size.value,
     )
-    _check(options, path)
+    sizes = options.allowed_batch_sizes
+    if list(sizes) != sorted(set(sizes)) or (sizes and sizes[0] < 1):
+        raise SettingsError(f"{path}: allowed_batch_sizes entries must be monotonically increasing")
+    if options.splits and options.max_execution_batch_size > options.max_batch_size:
+        raise SettingsError(f"{path}: max_execution_batch_size is larger than max_batch_size.")
+    lasts = {options.max_batch_size}
+    if options.splits:
+        lasts.add(options.max_execution_batch_size)
+    if sizes and sizes[-1] not in lasts:
+        raise SettingsError(
+            f"{path}: Last entry in allowed_batch_sizes must match max_batch_size; last entry was "
+            f"{sizes[-1]}; expected {options.max_batch_size}"
+        )
     return options
 
 
@@ -292,19 +296,3 @@ def own_options(folder: Path, shared: BatchOptions) -> BatchOptions | None:
         return replace(read_options(str(path)), num_batch_threads=shared.num_batch_threads)
     except SettingsError as error:
         raise invalid(str(error)) from error
-
-
-def _check(options: BatchOptions, path: str) -> None:
-    sizes = options.allowed_batch_sizes
-    if list(sizes) != sorted(set(sizes)) or (sizes and sizes[0] < 1):
-        raise SettingsError(f"{path}: allowed_batch_sizes entries must be monotonically increasing")
-    if options.splits and options.max_execution_batch_size > options.max_batch_size:
-        raise SettingsError(f"{path}: max_execution_batch_size is larger than max_batch_size.")
-    lasts = {options.max_batch_size}
-    if options.splits:
-        lasts.add(options.max_execution_batch_size)
-    if sizes and sizes[-1] not in lasts:
-        raise SettingsError(
-            f"{path}: Last entry in allowed_batch_sizes must match max_batch_size; last entry was "
-            f"{sizes[-1]}; expected {options.max_batch_size}"
-        )

@@ -123,38 +123,6 @@ class Server:
     def _run(self, threads: ThreadPoolExecutor) -> int:
         sources = model_config.from_flags(self._flags)
         listener = self._listen()
-        grpc_running = self._start_grpc(threads)
-        self._reload(sources)
-        self._background(self._poll_folders)
-        self._background(self._poll_config)
-        try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(listener, grpc_running))
-        finally:
-            self._stopping.set()
-            grpc_running.close()
-            self._lifecycle.close()
-        return 0
-
-    def _reload(self, sources: Sequence[model_config.ModelSource]) -> None:
-        try:
-            self._lifecycle.reload(sources)
-        except ServingError as error:
-            raise SettingsError(f"Failed to start server. Error: {error.code.name}: {error.text}") from error
-
-    def _listen(self) -> socket.socket | None:
-        flags = self._flags
-        if not flags.rest_api_port:
-            return None
-        family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
-        try:
-            listener = socket.create_server((flags.host, flags.rest_api_port), family=family, backlog=BACKLOG)
-        except OSError as error:
-            raise SettingsError(f"Can't listen on {flags.host}:{flags.rest_api_port}: {error}") from error
-        log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
-        return listener
-
-    def _start_grpc(self, threads: ThreadPoolExecutor) -> GrpcioServer:
         flags = self._flags
         host = f"[{flags.host}]" if ":" in flags.host else flags.host
         addresses = [f"{host}:{flags.port}"] if flags.port else []
@@ -168,7 +136,7 @@ class Server:
             as_content=flags.enable_serialization_as_tensor_content,
         )
         handlers = self._handlers(services)
-        running = GrpcioServer(
+        grpc_running = GrpcioServer(
             handlers,
             self._other_services(handlers),
             addresses,
@@ -178,7 +146,32 @@ class Server:
         )
         for address in addresses:
             log.info("Running gRPC ModelServer at %s ...", address)
-        return running
+        try:
+            self._lifecycle.reload(sources)
+        except ServingError as error:
+            raise SettingsError(f"Failed to start server. Error: {error.code.name}: {error.text}") from error
+        self._background(self._poll_folders)
+        self._background(self._poll_config)
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(listener, grpc_running))
+        finally:
+            self._stopping.set()
+            grpc_running.close()
+            self._lifecycle.close()
+        return 0
+
+    def _listen(self) -> socket.socket | None:
+        flags = self._flags
+        if not flags.rest_api_port:
+            return None
+        family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
+        try:
+            listener = socket.create_server((flags.host, flags.rest_api_port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise SettingsError(f"Can't listen on {flags.host}:{flags.rest_api_port}: {error}") from error
+        log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
+        return listener
 
     def _handlers(self, services: Services) -> Handlers:
         handlers = services.handlers()

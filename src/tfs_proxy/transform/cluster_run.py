@@ -45,7 +45,9 @@ def on_cluster(
             output = OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, lambda: None)
             output.end_input(StorageError(reason))
 
-        cluster = Cluster(_with_absolute_paths(options), SharedStorageProbe(items[0], marker))
+        job = replace(options.job, input=_absolute(options.job.input), output=_absolute(options.job.output))
+        model = None if options.model is None else _absolute(options.model)
+        cluster = Cluster(replace(options, job=job, model=model), SharedStorageProbe(items[0], marker))
         try:
             plan = cluster.wait_ready().plan
             log_plan(options, plan, leftovers.items)
@@ -60,12 +62,6 @@ def on_cluster(
 def _absolute(address: str) -> str:
     """``address`` for a process with another working directory."""
     return address if address.startswith(S3_SCHEME) else str(Path(address).resolve())
-
-
-def _with_absolute_paths(options: TransformOptions) -> TransformOptions:
-    job = replace(options.job, input=_absolute(options.job.input), output=_absolute(options.job.output))
-    model = None if options.model is None else _absolute(options.model)
-    return replace(options, job=job, model=model)
 
 
 @contextlib.contextmanager

@@ -115,7 +115,13 @@ class Job(Struct, frozen=True, kw_only=True):
         for name, value in (("ContentType", self.content_type), ("Accept", self.accept)):
             if value is not None and not (value.isascii() and value.isprintable()):
                 raise SettingsError(f"{name} can't be {value!r}: a header may hold printable ASCII only.")
-        self._check_product()
+        if self.max_payload_mb and self.max_concurrent:
+            product = self.max_payload_mb * self.max_concurrent
+            if product > MAX_PRODUCT_MB:
+                raise SettingsError(
+                    f"MaxPayloadInMB {self.max_payload_mb} times MaxConcurrentTransforms "
+                    f"{self.max_concurrent} is {product} MB: at most {MAX_PRODUCT_MB} MB are allowed."
+                )
         if not self.by_names:
             self._check_processing()
 
@@ -137,15 +143,6 @@ class Job(Struct, frozen=True, kw_only=True):
         """The format of answers; without Accept that of the input is assumed."""
         return _record_type(self.accept or self.content_type, self.split_type)
 
-    def _check_product(self) -> None:
-        if self.max_payload_mb and self.max_concurrent:
-            product = self.max_payload_mb * self.max_concurrent
-            if product > MAX_PRODUCT_MB:
-                raise SettingsError(
-                    f"MaxPayloadInMB {self.max_payload_mb} times MaxConcurrentTransforms "
-                    f"{self.max_concurrent} is {product} MB: at most {MAX_PRODUCT_MB} MB are allowed."
-                )
-
     def _check_processing(self) -> None:
         for path in (self.input_filter, self.output_filter):
             JsonPath(path)
@@ -160,19 +157,16 @@ class Job(Struct, frozen=True, kw_only=True):
             given = f"ContentType {self.content_type} with --csv-header {self.csv_header}"
             raise SettingsError(f"--id-column needs CSV with a header, not {given}.")
         if self.joins:
-            self._check_join()
-
-    def _check_join(self) -> None:
-        accept = self.accept or self.content_type
-        if parse_media_type(accept).type != parse_media_type(self.content_type).type:
-            raise SettingsError(
-                f"A join needs Accept and ContentType to be equal, not {accept} and {self.content_type}."
-            )
-        if self.split_type != self.assemble_with:
-            raise SettingsError(
-                f"A join needs SplitType and AssembleWith to be equal, not {self.split_type} and "
-                f"{self.assemble_with}."
-            )
+            accept = self.accept or self.content_type
+            if parse_media_type(accept).type != parse_media_type(self.content_type).type:
+                raise SettingsError(
+                    f"A join needs Accept and ContentType to be equal, not {accept} and {self.content_type}."
+                )
+            if self.split_type != self.assemble_with:
+                raise SettingsError(
+                    f"A join needs SplitType and AssembleWith to be equal, not {self.split_type} and "
+                    f"{self.assemble_with}."
+                )
 
 
 class CsvHeader(Struct, frozen=True):

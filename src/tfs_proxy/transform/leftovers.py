@@ -89,7 +89,18 @@ def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObj
 
 def _manifest_objects(address: str, client: S3ClientFactory, files: LocalFiles) -> Iterator[InputObject]:
     """Read ``[{"prefix": "s3://…/"}, "key", …]``; the prefix may be a local folder too."""
-    entries = _read_manifest(address, client)
+    try:
+        if address.startswith(S3_SCHEME):
+            text = S3Stream(client(), s3_object(client(), address, address)).readall() or b""
+        else:
+            text = Path(address).read_bytes()
+        entries = json.loads(text)
+    except OSError as error:
+        raise SettingsError(f"The manifest {address} can't be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise SettingsError(f"The manifest {address} is not JSON: {error}.") from error
+    if not isinstance(entries, list) or not entries:
+        raise SettingsError(f"The manifest {address} must be a list of a prefix and keys.")
     prefix, *names = entries
     if not isinstance(prefix, dict) or not isinstance(prefix.get("prefix"), str):
         raise SettingsError(f'The manifest {address} must begin with {{"prefix": "s3://..."}}.')
@@ -105,22 +116,6 @@ def _manifest_objects(address: str, client: S3ClientFactory, files: LocalFiles) 
         for key in keys:
             files.check("The input", str(path := Path(prefix["prefix"]) / key))
             yield local_object(path, key)
-
-
-def _read_manifest(address: str, client: S3ClientFactory) -> list[object]:
-    try:
-        if address.startswith(S3_SCHEME):
-            text = S3Stream(client(), s3_object(client(), address, address)).readall() or b""
-        else:
-            text = Path(address).read_bytes()
-        entries = json.loads(text)
-    except OSError as error:
-        raise SettingsError(f"The manifest {address} can't be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise SettingsError(f"The manifest {address} is not JSON: {error}.") from error
-    if not isinstance(entries, list) or not entries:
-        raise SettingsError(f"The manifest {address} must be a list of a prefix and keys.")
-    return entries
 
 
 _WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries")
@@ -142,7 +137,9 @@ def find_leftovers(
 ) -> Leftovers:
     """Compare ``items`` with what ``target`` knows to be finished; the model need not be served for that."""
     on_error = options.on_error if options.max_bad is None else f"{options.on_error} {options.max_bad.text}"
-    fingerprint = job_fingerprint(options.job, on_error, served_content(options))
+    parameters = {name: value for name, value in asdict(options.job).items() if name not in _WITHOUT_EFFECT}
+    text = json.dumps({**parameters, "on_error": on_error, "model": served_content(options)}, sort_keys=True)
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()[:32]
     finished = target.finished(fingerprint) if options.resume else {}
     leftovers = [item for item in items if finished.get(item.name) != item.version]
     all_bytes = sum(item.size for item in items)
@@ -198,13 +195,6 @@ def served_content(options: TransformOptions) -> str:
     plan = fetch_plan(options.job, EndpointAddress.parse(str(options.endpoint)))
     header = "" if plan.header is None else f" {plan.header}"
     return f"{options.served_as or options.endpoint} {plan.strategy} {plan.payload_bytes}{header}"
-
-
-def job_fingerprint(job: Job, on_error: str, served: str) -> str:
-    """A digest of all that outputs depend on; ``served`` identifies the model (see `served_content`)."""
-    parameters = {name: value for name, value in asdict(job).items() if name not in _WITHOUT_EFFECT}
-    text = json.dumps({**parameters, "on_error": on_error, "model": served}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def model_digest(model: str, client: S3ClientFactory) -> str:

@@ -85,7 +85,12 @@ class LocalEngine:
             return
         error: Exception | None = None
         try:
-            self._submit_batches(item, output, replays=replays)
+            send = self._replay if replays else self._send
+            with self._open(item) as stream:
+                for batch in self._batches(stream, item.name, replays=replays):
+                    self._submit(output, partial(send, item, batch))
+                    if output.is_over or self._fatal is not None:
+                        break
         except (StorageError, ObjectFailed) as caught:
             error = caught
         except BaseException:
@@ -94,14 +99,6 @@ class LocalEngine:
         if self._fatal is not None:
             error = RunStopped()
         output.end_input(error)
-
-    def _submit_batches(self, item: InputObject, output: OrderedOutput, *, replays: bool) -> None:
-        send = self._replay if replays else self._send
-        with self._open(item) as stream:
-            for batch in self._batches(stream, item.name, replays=replays):
-                self._submit(output, partial(send, item, batch))
-                if output.is_over or self._fatal is not None:
-                    break
 
     def _batches(self, stream: IO[bytes], name: str, *, replays: bool) -> Iterator[MiniBatch]:
         if replays:

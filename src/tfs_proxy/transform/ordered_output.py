@@ -111,7 +111,11 @@ class OrderedOutput:
         try:
             while self._next in self._early:
                 outcome, size = self._early[self._next]
-                self._write(outcome)
+                self._sink(OUT).write(outcome.text)
+                if outcome.errors:
+                    self._sink(ERRORS).write(outcome.errors)
+                    for bad_record in outcome.bad:
+                        self._statistics.fail(bad_record)
                 del self._early[self._next]
                 self._next += 1
                 self._counted_bytes += size
@@ -122,13 +126,6 @@ class OrderedOutput:
                 self._release()
         except StorageError as error:
             self._record_failure(error)
-
-    def _write(self, outcome: Outcome) -> None:
-        self._sink(OUT).write(outcome.text)
-        if outcome.errors:
-            self._sink(ERRORS).write(outcome.errors)
-            for bad_record in outcome.bad:
-                self._statistics.fail(bad_record)
 
     def _sink(self, ending: str) -> OutputSink:
         if ending not in self._sinks:
@@ -141,7 +138,13 @@ class OrderedOutput:
         if not self.is_over:
             try:
                 self._limit.check_share(self.item.name, self._bad, self._records)
-                self._commit()
+                output = self._sink(OUT)
+                if ERRORS in self._sinks:
+                    self._sinks[ERRORS].commit()
+                else:
+                    self._target.remove(self.item.name, ERRORS)
+                # The output comes last: it marks the object as finished.
+                output.commit()
             except (ObjectFailed, StorageError) as error:
                 self._record_failure(error)
         if self._failure is not None:
@@ -156,19 +159,14 @@ class OrderedOutput:
                 self._statistics.add(uneven=1, uneven_records=sent, surplus=self._surplus)
         self._on_end(self)
 
-    def _commit(self) -> None:
-        output = self._sink(OUT)
-        if ERRORS in self._sinks:
-            self._sinks[ERRORS].commit()
-        else:
-            self._target.remove(self.item.name, ERRORS)
-        # The output comes last: it marks the object as finished.
-        output.commit()
-
     def _fail(self, failure: BadRecord) -> None:
         if OUT in self._sinks:
             self._sinks[OUT].abort()
-        self._remove_old_output()
+        # An earlier run made it of other input, but a reader would take it for this run's.
+        try:
+            self._target.remove(self.item.name, OUT)
+        except StorageError as error:
+            log.warning("an earlier run's output remains next to %s%s: %s", self.item.name, ERRORS, error)
         try:
             self._sink(ERRORS).write(error_line(failure))
             self._sink(ERRORS).commit()
@@ -176,13 +174,6 @@ class OrderedOutput:
             self._abort()
         self._statistics.fail(failure)
         self._statistics.add(failed=1, bytes=self.item.size - self._counted_bytes)
-
-    def _remove_old_output(self) -> None:
-        # An earlier run made it of other input, but a reader would take it for this run's.
-        try:
-            self._target.remove(self.item.name, OUT)
-        except StorageError as error:
-            log.warning("an earlier run's output remains next to %s%s: %s", self.item.name, ERRORS, error)
 
     def _abort(self) -> None:
         for sink in self._sinks.values():

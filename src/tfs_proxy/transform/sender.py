@@ -153,21 +153,17 @@ class Sender:
     ) -> "HttpResponse | Refused | ServerLost":
         try:
             with self._free:
-                response = self._post(body, headers)
+                if self._stop.is_set():
+                    raise RunStopped
+                started = time.monotonic()
+                response = self._connections.request("POST", self._path, body, {**self._headers, **headers})
+                self.statistics.add_request(time.monotonic() - started)
         except EndpointNotReached as error:
             return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
         except UpstreamError as error:
             timed_out, too_large = isinstance(error, UpstreamTimeout), isinstance(error, AnswerTooLarge)
             return Refused(None, str(error), timed_out=timed_out, is_final=too_large)
         return self._refusal(response) or response
-
-    def _post(self, body: bytes | Pieces, headers: Mapping[str, str]) -> HttpResponse:
-        if self._stop.is_set():
-            raise RunStopped
-        started = time.monotonic()
-        response = self._connections.request("POST", self._path, body, {**self._headers, **headers})
-        self.statistics.add_request(time.monotonic() - started)
-        return response
 
     def _refusal(self, response: HttpResponse) -> Refused | None:
         """The failure in an answer; None if it has the rows that were asked for."""

@@ -321,7 +321,15 @@ class Transformer:
             status, message = None, str(error)
         if len(batch) == 1:
             sentence = message if self._job.split_type == NONE else without_place(message, 1)
-            return self._settle_bad(batch, batch.failure(name, sentence, status))
+            bad_record = batch.failure(name, sentence, status)
+            self._note_settled(batch, refused=1)
+            self._counts.add(bad_record)
+            if self._on_error == FAIL:
+                raise ObjectFailed(bad_record)
+            if self._on_error == PLACEHOLDER:
+                text = self._processing.id_of(batch) + placeholder(self._job, bad_record.error)
+                return Outcome(1, text, error_line(bad_record), [bad_record])
+            return Outcome(1, b"", error_line(bad_record, batch.body), [bad_record])
         middle = len(batch) // 2
         return self(batch.part(0, middle), name) + self(batch.part(middle, len(batch)), name)
 
@@ -351,16 +359,6 @@ class Transformer:
     def _note_settled(self, batch: MiniBatch, **counts: int) -> None:
         size = 0 if self._job.compression == GZIP else len(batch.body)
         self._sender.statistics.add(settled_bytes=size, **counts)
-
-    def _settle_bad(self, batch: MiniBatch, bad_record: BadRecord) -> Outcome:
-        self._note_settled(batch, refused=1)
-        self._counts.add(bad_record)
-        if self._on_error == FAIL:
-            raise ObjectFailed(bad_record)
-        if self._on_error == PLACEHOLDER:
-            text = self._processing.id_of(batch) + placeholder(self._job, bad_record.error)
-            return Outcome(1, text, error_line(bad_record), [bad_record])
-        return Outcome(1, b"", error_line(bad_record, batch.body), [bad_record])
 
 
 def error_line(bad_record: BadRecord, record: bytes | None = None) -> bytes:

@@ -119,7 +119,16 @@ def decode_csv(
     if dialect.header or (first is not None and _is_header(first, signature, dialect)):
         columns = _columns(first, signature, any_names=dialect.header is not None)
         return _decode_rows(rows, columns, signature, "", "" if dialect.header else _ABSENT_HINT)
-    columns = _ordered(dialect.columns, signature, first or ())
+    specs = signature.inputs
+    if len(specs) != 1 and not dialect.columns:
+        raise BadInput(
+            f"The model takes {len(specs)} inputs ({', '.join(sorted(specs))}): send a header row that names "
+            "each of them, or their order, as in Content-Type: text/csv; columns=NAME,NAME, or send JSON."
+            f"{_joined(first or ())}"
+        )
+    widths = {name: _width(specs[name]) for name in specs if dialect.columns.count(name) == 1}
+    cells = [name for name in dialect.columns for _ in range(widths.get(name, 1))]
+    columns = _columns(cells, signature, "The order of columns")
     rows = chain(() if first is None else (first,), rows)
     return _decode_rows(rows, columns, signature, HEADER_HINT if dialect.header is None else "")
 
@@ -163,22 +172,6 @@ def _no_utf8(body: bytes) -> BadInput:
     except UnicodeDecodeError as error:
         return BadInput(f"The body is not UTF-8: byte {error.start} can't be read.")
     return BadInput("The body is not UTF-8.")
-
-
-def _ordered(
-    names: Sequence[str], signature: Signature, first: Sequence[str]
-) -> Mapping[str, Sequence[int]] | None:
-    """Columns of each input in this order; an input named once has as many as its shape says."""
-    specs = signature.inputs
-    if len(specs) != 1 and not names:
-        raise BadInput(
-            f"The model takes {len(specs)} inputs ({', '.join(sorted(specs))}): send a header row that names "
-            "each of them, or their order, as in Content-Type: text/csv; columns=NAME,NAME, or send JSON."
-            f"{_joined(first)}"
-        )
-    widths = {name: _width(specs[name]) for name in specs if names.count(name) == 1}
-    cells = [name for name in names for _ in range(widths.get(name, 1))]
-    return _columns(cells, signature, "The order of columns")
 
 
 def _width(spec: TensorSpec) -> int:
@@ -233,7 +226,16 @@ def _decode_rows(
             )
         for name, spec in signature.inputs.items():
             positions = range(width) if columns is None else columns[name]
-            chunks[name].append(_cells(chunk, positions, spec, count, hint))
+            kind, dtype = dtype_of(spec)
+            parse = _PARSERS[kind]
+            values: list[Any] = []
+            for number, row in enumerate(chunk, count + 1):
+                for position in positions:
+                    try:
+                        values.append(parse(row[position]))
+                    except (KeyError, ValueError, ArithmeticError):
+                        raise _bad_cell(row[position], number, position, spec, hint) from None
+            chunks[name].append(_typed(values, (len(chunk), len(positions)), (count, positions), spec, dtype))
         count += len(chunk)
     if not count:
         raise BadInput(f"The body has no rows.{empty_hint}")
@@ -271,22 +273,6 @@ def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
     """Name the columns of the header that a row of ``width`` cells does not have, for an error text."""
     missing = [name for name, positions in (columns or {}).items() if max(positions) >= width]
     return f": it lacks {_quoted(missing)}" if missing else ""
-
-
-def _cells(
-    chunk: Sequence[Row], positions: Sequence[int], spec: TensorSpec, above: int, hint: str
-) -> npt.NDArray[Any]:
-    """Convert the cells of some columns to an array ``[rows, columns]``."""
-    kind, dtype = dtype_of(spec)
-    parse = _PARSERS[kind]
-    values: list[Any] = []
-    for number, row in enumerate(chunk, above + 1):
-        for position in positions:
-            try:
-                values.append(parse(row[position]))
-            except (KeyError, ValueError, ArithmeticError):
-                raise _bad_cell(row[position], number, position, spec, hint) from None
-    return _typed(values, (len(chunk), len(positions)), (above, positions), spec, dtype)
 
 
 def _typed(

@@ -316,30 +316,19 @@ def _feature(value: Any, subject: str, budget: MemoryBudget) -> Feature:
     if not is_possible(shape):
         raise BadInput(f"{subject} has a shape that no array has.")
     if len(tensor.keys):
-        return Feature(
-            _dense(values, numbers_of(tensor.keys, np.uint64, budget, subject), shape, subject, budget), shape
-        )
+        keys = numbers_of(tensor.keys, np.uint64, budget, subject)
+        # The size of a sparse tensor is checked before there is an array of it.
+        size = prod(shape) if shape else 0
+        if not size or int(keys.max()) >= size or keys.size != values.size:
+            raise BadInput(
+                f"{subject} is sparse, but its keys don't match its {values.size} values and its shape."
+            )
+        budget.take(size * values.itemsize, f"{subject} with those before it,")
+        array = np.zeros(size, values.dtype)
+        array[keys] = values
+        return Feature(array, shape)
     if shape and prod(shape) != values.size:
         raise BadInput(
             f"{subject} has {values.size} values, but its shape {list(shape)} needs {prod(shape)}."
         )
     return Feature(values, shape or None)
-
-
-def _dense(
-    values: npt.NDArray[Any],
-    keys: npt.NDArray[Any],
-    shape: tuple[int, ...],
-    subject: str,
-    budget: MemoryBudget,
-) -> npt.NDArray[Any]:
-    """Fill up a sparse tensor; its size is checked before there is an array of it."""
-    size = prod(shape) if shape else 0
-    if not size or int(keys.max()) >= size or keys.size != values.size:
-        raise BadInput(
-            f"{subject} is sparse, but its keys don't match its {values.size} values and its shape."
-        )
-    budget.take(size * values.itemsize, f"{subject} with those before it,")
-    array = np.zeros(size, values.dtype)
-    array[keys] = values
-    return array

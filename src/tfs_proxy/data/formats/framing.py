@@ -123,7 +123,12 @@ def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, ma
     framed, payloads = [], []
     size, wanted = 0, (_WHOLE, _FIRST)
     while True:
-        flag, length = _recordio_head(record, head)
+        if len(head) < RECORDIO_HEAD.size:
+            raise BadInput(f"{record} is cut off: the data ends inside it.")
+        magic, word = RECORDIO_HEAD.unpack(head)
+        if magic != RECORDIO_MAGIC:
+            raise BadInput(f"{record} has no magic number: this is not RecordIO, or it is damaged.")
+        flag, length = word >> _RECORDIO_LENGTH_BITS, word & _RECORDIO_LENGTH_MASK
         if flag not in wanted:
             raise BadInput(f"{record} has a part out of order: the data is damaged.")
         size += length
@@ -138,15 +143,6 @@ def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, ma
             return Frame(offset, b"".join(framed), _RECORDIO_MAGIC_BYTES.join(payloads))
         size, wanted = size + 4, (_MIDDLE, _LAST)
         head = stream.read(RECORDIO_HEAD.size)
-
-
-def _recordio_head(record: str, head: bytes) -> tuple[int, int]:
-    if len(head) < RECORDIO_HEAD.size:
-        raise BadInput(f"{record} is cut off: the data ends inside it.")
-    magic, word = RECORDIO_HEAD.unpack(head)
-    if magic != RECORDIO_MAGIC:
-        raise BadInput(f"{record} has no magic number: this is not RecordIO, or it is damaged.")
-    return word >> _RECORDIO_LENGTH_BITS, word & _RECORDIO_LENGTH_MASK
 
 
 def _recordio_part(flag: int, payload: bytes) -> bytes:

@@ -35,26 +35,22 @@ def _portable(name: str, array: npt.NDArray[Any], media_type: str, *, has_comple
     if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
     if kind in "SUO":
-        return _strings(name, array, media_type)
+        if array.dtype == BYTES and all(type(value) is bytes for value in array.ravel()):
+            return array
+        strings = []
+        for value in array.ravel().tolist():
+            if not isinstance(value, str | bytes):
+                raise NotAcceptable(
+                    f'The output "{name}" has a {type(value).__name__}, which {media_type} can\'t carry.'
+                )
+            strings.append(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
+        return np.array(strings, BYTES).reshape(array.shape)
     if kind == "c" and has_complex:
         return array
     raise NotAcceptable(
         f'The output "{name}" is {array.dtype.name}, which {media_type} can\'t carry'
         + (f": ask for {media.NPY} or {media.NPZ}." if kind == "c" else ".")
     )
-
-
-def _strings(name: str, array: npt.NDArray[Any], media_type: str) -> npt.NDArray[Any]:
-    if array.dtype == BYTES and all(type(value) is bytes for value in array.ravel()):
-        return array
-    strings = []
-    for value in array.ravel().tolist():
-        if not isinstance(value, str | bytes):
-            raise NotAcceptable(
-                f'The output "{name}" has a {type(value).__name__}, which {media_type} can\'t carry.'
-            )
-        strings.append(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
-    return np.array(strings, BYTES).reshape(array.shape)
 
 
 PIECE_ELEMENTS = 100_000
@@ -99,15 +95,13 @@ def json_of_outputs(outputs: Outputs) -> bytes:
 def columns_of_outputs(outputs: Outputs) -> bytes:
     """Write arrays by output name in column form; raises NotAcceptable for values that JSON can't carry."""
     outputs = portable(outputs, media.JSON)
-    return dumps({OUTPUTS: _bare({name: _whole(name, outputs) for name in outputs})})
+    columns = {name: _whole(name, outputs) for name in outputs}
+
+    return dumps({OUTPUTS: (next(iter(columns.values())) if len(columns) == 1 else columns)})
 
 
 def _whole(name: str, outputs: Outputs) -> Any:
     return whole(outputs[name], as_base64=_as_base64(name))
-
-
-def _bare(columns: dict[str, Any]) -> Any:
-    return next(iter(columns.values())) if len(columns) == 1 else columns
 
 
 def _as_base64(name: str) -> bool:

@@ -153,7 +153,12 @@ def write_answer(
             tensors.append({**tensor, "parameters": {BINARY_DATA_SIZE: len(raws[-1])}})
         else:
             tensors.append({**tensor, "data": _json_data(wanted.name, array, datatype)})
-    text = orjson.dumps(_document(request, model, version, tensors), option=orjson.OPT_SERIALIZE_NUMPY)
+    document: dict[str, Any] = {"model_name": model, "model_version": version}
+    if request.id:
+        document["id"] = request.id
+    if request.own_parameters:
+        document["parameters"] = request.own_parameters
+    text = orjson.dumps({**document, "outputs": tensors}, option=orjson.OPT_SERIALIZE_NUMPY)
     return InferAnswer(b"".join((text, *raws)), len(text)) if raws else InferAnswer(text, None)
 
 
@@ -164,17 +169,6 @@ def output_datatype(name: str, array: npt.NDArray[Any], signature: Signature | N
         dtype = array.dtype if signature is None else signature.outputs[name].dtype
         raise BadInput(f"{named('output', name)} is {dtype}, which this protocol does not carry.")
     return known
-
-
-def _document(
-    request: InferRequest, model: str, version: str, tensors: list[Mapping[str, Any]]
-) -> Mapping[str, Any]:
-    document: dict[str, Any] = {"model_name": model, "model_version": version}
-    if request.id:
-        document["id"] = request.id
-    if request.own_parameters:
-        document["parameters"] = request.own_parameters
-    return {**document, "outputs": tensors}
 
 
 def _json_data(name: str, array: npt.NDArray[Any], datatype: Datatype) -> Any:

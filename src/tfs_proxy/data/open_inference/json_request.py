@@ -78,7 +78,15 @@ class _RequestReader:
         self._has_counted = False
 
     def read(self) -> InferRequest:
-        document = self._parsed()
+        self._budget.take_parsed(self._text)
+        try:
+            # simdjson makes no object for each value.
+            document = parse(self._text)
+        except ValueError:
+            self._count_objects()
+            document = _parsed_anew(self._text)
+        if not isinstance(document, JSONObject):
+            raise BadInput('The body must be a JSON object with "inputs".')
         parameters = _parameters(document, "The request")
         inputs = tuple(self._input(element) for element in _elements(document, "inputs"))
         if not inputs:
@@ -87,20 +95,15 @@ class _RequestReader:
             raise BadInput(f"The body has {len(self._raw)} bytes behind the binary data of its inputs.")
         binary = parameters.get(BINARY_DATA_OUTPUT) is True
         outputs = tuple(_output(element, binary) for element in _elements(document, "outputs"))
-        _check_once(outputs)
-        return InferRequest(inputs, outputs, _id(document), parameters)
-
-    def _parsed(self) -> Any:
-        """Parse the text with simdjson, without an object for each value."""
-        self._budget.take_parsed(self._text)
-        try:
-            document = parse(self._text)
-        except ValueError:
-            self._count_objects()
-            document = _parsed_anew(self._text)
-        if not isinstance(document, JSONObject):
-            raise BadInput('The body must be a JSON object with "inputs".')
-        return document
+        names: set[str] = set()
+        for output in outputs:
+            if output.name in names:
+                raise BadInput(f"{named('output', output.name)} is asked for twice.")
+            names.add(output.name)
+        request_id = document.get("id")
+        if request_id is not None and not isinstance(request_id, str):
+            raise BadInput('"id" must be a string.')
+        return InferRequest(inputs, outputs, request_id or "", parameters)
 
     def _count_objects(self) -> None:
         """Count the text's Python objects, once, before the first list of them is made.
@@ -148,14 +151,6 @@ def _output(element: Any, binary: bool) -> RequestedOutput:
     return RequestedOutput(name, wanted)
 
 
-def _check_once(outputs: tuple[RequestedOutput, ...]) -> None:
-    names: set[str] = set()
-    for output in outputs:
-        if output.name in names:
-            raise BadInput(f"{named('output', output.name)} is asked for twice.")
-        names.add(output.name)
-
-
 def _elements(document: Any, key: str) -> Iterator[Any]:
     """Yield the objects of a list; nothing if there is none."""
     elements = document.get(key)
@@ -176,13 +171,6 @@ def _name(element: Any, kind: str) -> str:
     if not isinstance(name, str):
         raise BadInput(f'Each {kind} needs a "name".')
     return name
-
-
-def _id(document: Any) -> str:
-    request_id = document.get("id")
-    if request_id is not None and not isinstance(request_id, str):
-        raise BadInput('"id" must be a string.')
-    return request_id or ""
 
 
 def _parameters(element: Any, subject: str) -> Parameters:

@@ -117,7 +117,12 @@ def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
             return column([value if type(value) is list else [value] for value in values], spec)
         raise _irregular(error, len(values), spec) from None
     if not types <= _ALLOWED[kind]:
-        raise _wrong_type(flat, len(values), spec, kind)
+        odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
+        what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
+        if type(flat[odd]) is float and kind is Kind.INTEGER:
+            what = "not a whole number"
+        location = _location(odd, len(flat), len(values), spec)
+        raise WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
     if kind is Kind.STRING:
         return _strings(flat, len(values), spec).reshape(shape)
     return _numbers(flat, len(values), spec, dtype).reshape(shape)
@@ -186,15 +191,6 @@ def _ragged(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
     odd = next(i for i, value in enumerate(level) if len(value) != usual)
     location = _location(odd, len(level), records, spec)
     return BadInput(f"{location}: a list of {len(level[odd])} values where the first has {usual}.")
-
-
-def _wrong_type(flat: Sequence[Any], records: int, spec: TensorSpec, kind: Kind) -> BadInput:
-    odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
-    what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
-    if type(flat[odd]) is float and kind is Kind.INTEGER:
-        what = "not a whole number"
-    location = _location(odd, len(flat), records, spec)
-    return WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
 
 
 def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

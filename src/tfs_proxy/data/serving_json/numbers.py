@@ -110,18 +110,13 @@ def _regular_csv(body: bytes, spec: TensorSpec, delimiter: bytes) -> npt.NDArray
         return None
     first = body.find(b"\n", 0, end)
     width = body.count(delimiter, 0, end if first < 0 else first) + 1
-    rows = _lines(body, end)
+    rows = body.count(b"\n", 0, end) + 1
     if rows * width > end:
         return None
     pieces = _pieces(body, b"\n", end)
     lists = (_as_list(piece, delimiter) if _is_regular(piece, delimiter, width) else b"?" for piece in pieces)
     flat = _flat(lists, rows * width, spec)
     return None if flat is None else flat.reshape(rows, width)
-
-
-def _lines(body: bytes, end: int) -> int:
-    """Number of lines up to ``end``."""
-    return body.count(b"\n", 0, end) + 1
 
 
 def _is_regular(piece: bytes, delimiter: bytes, width: int) -> bool:

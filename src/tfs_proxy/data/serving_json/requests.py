@@ -87,10 +87,7 @@ def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
         if type(form[ROW]) is not list:
             raise BadInput(f"{ROW} must be a list.")
         return batch_of(form[ROW], signature)
-    return _column_batch(form[COLUMN], signature)
-
-
-def _column_batch(value: Any, signature: Signature) -> Batch:
+    value = form[COLUMN]
     by_name = value if type(value) is dict and not is_base64(value) else None
     if by_name is None:
         if len(signature.inputs) != 1:

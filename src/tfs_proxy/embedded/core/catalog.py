@@ -144,7 +144,9 @@ class Catalog:
         if not name:
             raise invalid("ModelSpec has no name specified.")
         if label is not None:
-            version = self._labelled(name, label)
+            version = self.labels.get(name, {}).get(label)
+            if version is None:
+                raise invalid(f"Unrecognized servable version label: {label}")
         model = self.models.get(name)
         while model is not None:
             servable = model.latest if version is None else model.serving.get(version)
@@ -181,12 +183,6 @@ class Catalog:
                 raise ServingError(GrpcCode.NOT_FOUND, f"Could not find version {version} of model {name}")
             chosen = sorted(known, reverse=True) if version is None else [version]
             return [known[number].copy() for number in chosen]
-
-    def _labelled(self, name: str, label: str) -> int:
-        version = self.labels.get(name, {}).get(label)
-        if version is None:
-            raise invalid(f"Unrecognized servable version label: {label}")
-        return version
 
 
 SIGNATURE_DEF = "signature_def"

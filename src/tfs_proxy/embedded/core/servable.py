@@ -130,25 +130,19 @@ class Runner:
         ordered = [arrays[tensor.alias] for tensor in self._inputs]
         if [array.dtype for array in ordered] != self._kinds:
             self._refuse(ordered)
-        return self._timed(ordered)
-
-    def _timed(self, ordered: Sequence[Array]) -> Sequence[Array]:
         call = self._call or self._prepared()
         began = perf_counter()
         outputs = call(ordered)
         seconds = perf_counter() - began
         self._observe(seconds)
-        self._learn(seconds)
-        return outputs
-
-    def _learn(self, seconds: float) -> None:
-        """Counts the quicker one of two calls in a row: any one may have waited for a core."""
         self._calls += 1
+        # The quicker one of two calls in a row counts: any one may have waited for a core.
         if self._calls > 2:  # noqa: PLR2004
             self._seconds += (min(seconds, self._last_seconds) - self._seconds) * _RECENT
         elif self._calls > 1:
             self._seconds = seconds
         self._last_seconds = seconds
+        return outputs
 
     def _prepared(self) -> PreparedCall:
         """The call, made at the first run: TensorFlow optimises the graph for it, which takes seconds."""

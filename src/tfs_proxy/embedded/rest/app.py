@@ -81,10 +81,6 @@ def memory_refusal(error: PayloadTooLarge | Overloaded) -> RestAnswer:
     return RestAnswer(503, error_body(str(error)), [*JSON, _RETRY])
 
 
-def _refusal(error: ServingError) -> RestAnswer:
-    return RestAnswer(HTTP_STATUS[error.code], error_body(error.text), JSON)
-
-
 def refused(error: Exception, request: str) -> tuple[GrpcCode, RestAnswer]:
     """Counts an error and answers it; an unexpected one is logged, too."""
     if isinstance(error, PayloadTooLarge | Overloaded):
@@ -94,7 +90,7 @@ def refused(error: Exception, request: str) -> tuple[GrpcCode, RestAnswer]:
     elif not isinstance(error, ServingError):
         log.error("%s failed", request, exc_info=error)
         error = ServingError(GrpcCode.INTERNAL, "Internal error: see the model server's log")
-    return error.code, _refusal(error)
+    return error.code, RestAnswer(HTTP_STATUS[error.code], error_body(error.text), JSON)
 
 
 def too_slow() -> RestAnswer:

@@ -226,12 +226,6 @@ def decode_examples(body: bytes, budget: MemoryBudget) -> tuple[str, Input]:
         _fill(document["context"], examples.example_list_with_context.context)
         examples.example_list_with_context.context.SetInParent()
     listed = examples.example_list_with_context.examples if has_context else examples.example_list.examples
-    for value in _example_values(document):
-        _fill(value, listed.add())
-    return signature, examples
-
-
-def _example_values(document: dict[str, Any]) -> list[Any]:
     if EXAMPLES not in document:
         raise invalid(
             f"JSON Value: {shown(document)} When method is classify, key 'examples' is expected "
@@ -242,7 +236,9 @@ def _example_values(document: dict[str, Any]) -> list[Any]:
         raise invalid(f"JSON Value: {shown(document)} Expecting 'examples' value to be an list/array")
     if not values:
         raise invalid(f"JSON Value: {shown(document)} 'examples' value is an empty array")
-    return values
+    for value in values:
+        _fill(value, listed.add())
+    return signature, examples
 
 
 def _fill(value: Any, example: Example) -> None:

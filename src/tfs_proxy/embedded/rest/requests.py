@@ -155,18 +155,16 @@ class _Arrival:
         await _reserve_up_to(self._ledger, self._declared_bytes)
         while message["type"] != "http.disconnect":
             self._body.write(message.get("body", b""))
-            await self._reserve(is_whole=not message.get("more_body"))
+            is_whole = not message.get("more_body")
+            size_bytes = self._body.tell()
+            if is_whole or _COPIES * size_bytes > self._ledger.held:
+                # A body of unknown size may grow by as much again before it asks once more.
+                largest = self._declared_bytes or 2 * size_bytes
+                await _reserve_up_to(self._ledger, size_bytes if is_whole else min(2 * size_bytes, largest))
             if not message.get("more_body"):
                 return self._body.getvalue()
             message = await self._next(receive)
         return None
-
-    async def _reserve(self, *, is_whole: bool) -> None:
-        size_bytes = self._body.tell()
-        if is_whole or _COPIES * size_bytes > self._ledger.held:
-            # A body of unknown size may grow by as much again before it asks once more.
-            largest = self._declared_bytes or 2 * size_bytes
-            await _reserve_up_to(self._ledger, size_bytes if is_whole else min(2 * size_bytes, largest))
 
     async def _next(self, receive: Receive) -> dict[str, Any]:
         now = asyncio.get_running_loop().time()

@@ -109,19 +109,6 @@ def tensor_name(name: str) -> str:
     return name if ":" in name else f"{name}:0"
 
 
-def subgraph(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
-    """The GraphDef of what lies between feeds and fetches, and nothing that would have to be fed besides.
-
-    A whole graph would bring its restore operations along, which run in any function they are in. Control
-    edges from a placeholder that is fed go with it, as in a session.
-    """
-    whole = graph.as_graph_def()
-    fed = set(map(tensor_name, feeds))
-    replaced = {node.name for node in whole.node if node.op in _PLACEHOLDERS and f"{node.name}:0" in fed}
-    computed = [fetch for fetch in fetches if tensor_name(fetch) not in fed]
-    return _part(whole, fed.__contains__, replaced, computed)
-
-
 def import_part(part: Any, tensors: Mapping[str, Any], fetches: Sequence[str], name: str) -> Sequence[Any]:
     """The fetched tensors of a part imported below ``name``, with these tensors where it was cut off."""
     used = {tensor_name(source) for node in part.node for source in node.input} | set(
@@ -148,21 +135,16 @@ def _part(
     part = GraphDef(versions=whole.versions, library=whole.library)
     part.node.extend(node for node in whole.node if node.name in wanted)
     for copied in part.node:
-        _cut_off(copied, wanted, outside)
+        kept = [source for source in copied.input if not (source.startswith("^") and source[1:] in outside)]
+        if len(kept) < len(copied.input):
+            del copied.input[:]
+            copied.input.extend(kept)
+        if _TOGETHER in copied.attr:
+            colocated = copied.attr[_TOGETHER].list.s
+            near = [name for name in colocated if name.decode().removeprefix("loc:@") in wanted]
+            del colocated[:]
+            colocated.extend(near)
     return part
-
-
-def _cut_off(node: Any, wanted: Collection[str], outside: Collection[str]) -> None:
-    """Take a node's edges from nodes outside away, and its wish to be placed with nodes that stay behind."""
-    kept = [source for source in node.input if not (source.startswith("^") and source[1:] in outside)]
-    if len(kept) < len(node.input):
-        del node.input[:]
-        node.input.extend(kept)
-    if _TOGETHER in node.attr:
-        colocated = node.attr[_TOGETHER].list.s
-        near = [name for name in colocated if name.decode().removeprefix("loc:@") in wanted]
-        del colocated[:]
-        colocated.extend(near)
 
 
 def graph_function(
@@ -176,7 +158,13 @@ def graph_function(
 
     It takes inputs of more kinds behind them, and gives what ``more`` makes of these behind its outputs.
     """
-    part = subgraph(graph, feeds, fetches)
+    # A whole graph would bring its restore operations along, which run in any function they are in.
+    # Control edges from a placeholder that is fed go with it, as in a session.
+    whole = graph.as_graph_def()
+    fed = set(map(tensor_name, feeds))
+    replaced = {node.name for node in whole.node if node.op in _PLACEHOLDERS and f"{node.name}:0" in fed}
+    computed = [fetch for fetch in fetches if tensor_name(fetch) not in fed]
+    part = _part(whole, fed.__contains__, replaced, computed)
     names = list(map(tensor_name, feeds))
     kinds = kinds_of(graph, feeds)
 

@@ -105,8 +105,23 @@ def restore(session: Any, folder: Path, tags: Sequence[str]) -> Any:
     Raises ServingError.
     """
     meta_graph = _tagged(_read(folder), tags, folder)
-    _import(session.graph, meta_graph)
-    assets = _assets(meta_graph, folder)
+    writer = meta_graph.meta_info_def
+    known = writer.stripped_op_list if writer.HasField("stripped_op_list") else None
+    provide(ops_outside(meta_graph.graph_def))
+    try:
+        with tensorflow_errors(), session.graph.as_default():
+            runtime.import_graph_def(meta_graph.graph_def, name="", producer_op_list=known)
+    except ServingError as error:
+        # NOTE: Python's importer says ValueError for TensorFlow's INVALID_ARGUMENT.
+        was_value_error = isinstance(error.__cause__, ValueError)
+        raise invalid(error.text) if was_value_error else explain.explained(error) from error
+    listed = list(meta_graph.asset_file_def)
+    if not listed and _ASSETS in meta_graph.collection_def:
+        listed = list(map(_unpacked, meta_graph.collection_def[_ASSETS].any_list.value))
+    assets = {
+        asset.tensor_info.name: np.array(f"{folder}/assets/{asset.filename}".encode(), object)
+        for asset in listed
+    }
     if (folder / INDEX).exists():
         _variables(session, meta_graph.saver_def, folder, assets)
     else:
@@ -151,36 +166,12 @@ def _tagged(saved_model: Any, tags: Sequence[str], folder: Path) -> Any:
     )
 
 
-def _import(graph: Any, meta_graph: Any) -> None:
-    writer = meta_graph.meta_info_def
-    known = writer.stripped_op_list if writer.HasField("stripped_op_list") else None
-    provide(ops_outside(meta_graph.graph_def))
-    try:
-        with tensorflow_errors(), graph.as_default():
-            runtime.import_graph_def(meta_graph.graph_def, name="", producer_op_list=known)
-    except ServingError as error:
-        # NOTE: Python's importer says ValueError for TensorFlow's INVALID_ARGUMENT.
-        was_value_error = isinstance(error.__cause__, ValueError)
-        raise invalid(error.text) if was_value_error else explain.explained(error) from error
-
-
 def _variables(session: Any, saver: Any, folder: Path, assets: Mapping[str, Array]) -> None:
     path = np.array(str(folder / "variables" / "variables").encode(), object)
     try:
         _run(session, {saver.filename_tensor_name: path, **assets}, saver.restore_op_name)
     except ServingError as error:
         raise explain.of_files(error, folder / "variables") from error
-
-
-def _assets(meta_graph: Any, folder: Path) -> dict[str, Array]:
-    """The path of each asset by the tensor that it is for."""
-    listed = list(meta_graph.asset_file_def)
-    if not listed and _ASSETS in meta_graph.collection_def:
-        listed = list(map(_unpacked, meta_graph.collection_def[_ASSETS].any_list.value))
-    return {
-        asset.tensor_info.name: np.array(f"{folder}/assets/{asset.filename}".encode(), object)
-        for asset in listed
-    }
 
 
 def _unpacked(asset: Any) -> Any:
@@ -256,7 +247,10 @@ class SessionBackend:
         try:
             loaded = restore(self.session, folder, tags)
             self._has_variables = (folder / INDEX).exists()
-            self.signatures = _signatures(MetaGraphDef.FromString(_without_graph(loaded).SerializeToString()))
+            kept = type(loaded)()
+            for name, signature in loaded.signature_def.items():
+                kept.signature_def[name].CopyFrom(signature)
+            self.signatures = _signatures(MetaGraphDef.FromString(kept.SerializeToString()))
             self.op_types = op_types(loaded.graph_def)
             self.compiled = compiles(loaded.graph_def)
             del loaded
@@ -330,13 +324,6 @@ class SessionBackend:
 def _scalar(value: Any) -> Array:
     """An output without dimensions, which the session gives as a plain value or as bytes."""
     return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
-
-
-def _without_graph(loaded: Any) -> Any:
-    kept = type(loaded)()
-    for name, signature in loaded.signature_def.items():
-        kept.signature_def[name].CopyFrom(signature)
-    return kept
 
 
 def _signatures(meta_graph: MetaGraphDef) -> Mapping[str, SignatureDef]:

@@ -115,7 +115,12 @@ class AsyncQueue:
         except Exception:
             log.exception("the asynchronous request %s failed", request.inference_id)
             return _failed("InternalFailure: the endpoint failed; its log has the reason")
-        return _outcome_of(response)
+        content_type = response.header("Content-Type") or BYTES
+        if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+            return AsyncOutcome(content_type, response.body)
+        kind = "server" if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "client"
+        reason = f"ClientError: received {kind} error ({response.status}) from the model; its log says more"
+        return AsyncOutcome(content_type, response.body, reason)
 
     async def _finish(self, request: AsyncRequest, outcome: AsyncOutcome) -> None:
         address = request.output if outcome.failure is None else request.failure
@@ -135,15 +140,6 @@ class AsyncQueue:
 
 def _failed(reason: str) -> AsyncOutcome:
     return AsyncOutcome(TEXT, reason.encode(), reason)
-
-
-def _outcome_of(response: HttpResponse) -> AsyncOutcome:
-    content_type = response.header("Content-Type") or BYTES
-    if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
-        return AsyncOutcome(content_type, response.body)
-    kind = "server" if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "client"
-    reason = f"ClientError: received {kind} error ({response.status}) from the model; its log says more"
-    return AsyncOutcome(content_type, response.body, reason)
 
 
 CLOSE_SECONDS = 10.0

@@ -139,7 +139,13 @@ class ManyModels:
             if task is None:
                 task = self._loading[target] = asyncio.create_task(self._load(target, log_stream))
                 task.add_done_callback(lambda _: self._loading.pop(target, None))
-            await _within(task, seconds, target)
+            try:
+                async with asyncio.timeout(seconds):
+                    await asyncio.shield(task)
+            except TimeoutError:
+                if task.done():
+                    raise
+                raise AwsError(NOT_READY, f"Model {target} is still being loaded; try again.") from None
         self._loaded.move_to_end(target)
         return f"/models/{self._loaded[target]}/invoke"
 
@@ -176,16 +182,6 @@ class ManyModels:
             return
         with contextlib.suppress(UpstreamTimeout):
             await self._container.ask("DELETE", f"/models/{model_id}", None, {}, LOAD_SECONDS)
-
-
-async def _within(task: asyncio.Task[None], seconds: float, target: str) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await asyncio.shield(task)
-    except TimeoutError:
-        if task.done():
-            raise
-        raise AwsError(NOT_READY, f"Model {target} is still being loaded; try again.") from None
 
 
 def joined(prefix: str, target: str) -> str:

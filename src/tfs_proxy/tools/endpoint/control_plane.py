@@ -25,7 +25,24 @@ def described(kind: str, name: str, hosting: Hosting) -> dict[str, Any]:
         case "Endpoint":
             return {**common, **_endpoint(name, hosting)}
         case "InferenceComponent":
-            return {**common, **_component(name, hosting)}
+            component = hosting.catalogue.components[name]
+            endpoint = hosting.known(component.endpoint)
+            group = endpoint.components.get(name)
+            in_service = 0 if group is None else len(group.in_service)
+            if name in endpoint.changing:
+                status = "Updating"
+            elif group is None or (group.instances and not in_service):
+                status = "Creating"
+            else:
+                status = "InService" if in_service or not component.copies else "Failed"
+            return {
+                **common,
+                "EndpointArn": arn("Endpoint", component.endpoint),
+                "VariantName": component.variant,
+                "LastModifiedTime": endpoint.changed_at,
+                "InferenceComponentStatus": status,
+                "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": in_service},
+            }
     return common
 
 
@@ -51,26 +68,6 @@ def _variant(group: InstanceGroup) -> Mapping[str, Any]:
         "DesiredWeight": group.variant.weight,
         "CurrentInstanceCount": len(group.in_service),
         "DesiredInstanceCount": len(group.instances),
-    }
-
-
-def _component(name: str, hosting: Hosting) -> Mapping[str, Any]:
-    component = hosting.catalogue.components[name]
-    endpoint = hosting.known(component.endpoint)
-    group = endpoint.components.get(name)
-    in_service = 0 if group is None else len(group.in_service)
-    if name in endpoint.changing:
-        status = "Updating"
-    elif group is None or (group.instances and not in_service):
-        status = "Creating"
-    else:
-        status = "InService" if in_service or not component.copies else "Failed"
-    return {
-        "EndpointArn": arn("Endpoint", component.endpoint),
-        "VariantName": component.variant,
-        "LastModifiedTime": endpoint.changed_at,
-        "InferenceComponentStatus": status,
-        "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": in_service},
     }
 
 

@@ -111,7 +111,15 @@ def read_location(address: str) -> bytes:
 def write_location(address: str, body: bytes, content_type: str) -> None:
     """Writes an object, or a file and its folder. Raises LocationFailed."""
     if not address.startswith(S3_SCHEME):
-        _write_file(Path(located(address, Path("/"))), body)
+        path = Path(located(address, Path("/")))
+        # Other programs wait for the file, and must not see a part.
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(body)
+            unfinished.replace(path)
+        except OSError as error:
+            raise LocationFailed(f"{path} can't be written: {error.strerror}.") from error
         return
     bucket, key = parse_address(address)
     with s3_errors(address, LocationFailed):
@@ -126,17 +134,6 @@ def _read_file(path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise LocationFailed(f"{printable(str(path))} can't be read: {error}.") from error
-
-
-def _write_file(path: Path, body: bytes) -> None:
-    """Writes the file atomically: other programs wait for it, and must not see a part."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(body)
-        unfinished.replace(path)
-    except OSError as error:
-        raise LocationFailed(f"{path} can't be written: {error.strerror}.") from error
 
 
 def _check_size(place: str, size: int) -> None:

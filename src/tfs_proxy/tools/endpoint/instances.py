@@ -80,11 +80,6 @@ class VariantInstance:
             if definition.many_models:
                 models = self._starter.many_models(self._endpoint, started, definition)
                 self.many_models[started.name] = models
-        await self._until_healthy(began + self._startup_seconds)
-        self.state = InstanceState.IN_SERVICE
-        log.info("%s is in service after %.1f s", self.name, time.monotonic() - began)
-
-    async def _until_healthy(self, deadline: float) -> None:
         waiting = list(self.containers)
         while waiting:
             healthy = await asyncio.gather(*(container.is_healthy() for container in waiting))
@@ -94,7 +89,7 @@ class VariantInstance:
                 raise InstanceFailed(
                     f"{self.name}: the container {ended[0].name} has ended.\n{ended[0].last_lines}"
                 )
-            if waiting and time.monotonic() > deadline:
+            if waiting and time.monotonic() > (began + self._startup_seconds):
                 names = ", ".join(container.name for container in waiting)
                 raise InstanceFailed(
                     f"{self.name}: no 200 from /ping of {names} within {self._startup_seconds:g} s "
@@ -102,6 +97,8 @@ class VariantInstance:
                 )
             if waiting:
                 await asyncio.sleep(PING_PAUSE_SECONDS)
+        self.state = InstanceState.IN_SERVICE
+        log.info("%s is in service after %.1f s", self.name, time.monotonic() - began)
 
     def has_failed(self) -> bool:
         return self.state is InstanceState.IN_SERVICE and any(each.has_ended for each in self.containers)

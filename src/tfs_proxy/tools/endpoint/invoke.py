@@ -69,7 +69,13 @@ class ModelHop:
         answer = await self._container.stream(path, body, headers, seconds_until(deadline))
         held.push_async_callback(self._note, answer.status)
         if answer.status not in SUCCESSES:
-            raise ContainerFailed(self.name, HttpResponse(answer.status, await _beginning_of(answer)))
+            found = b""
+            async with aclosing(answer.parts):
+                async for part in answer.parts:
+                    found += part
+                    if len(found) >= LONGEST_MESSAGE:
+                        break
+            raise ContainerFailed(self.name, HttpResponse(answer.status, found))
         return answer
 
     async def _path(self, deadline: float) -> str:
@@ -140,17 +146,6 @@ class Invocation:
         suffix = "" if len(self._instance.containers) == 1 else f"/{container}"
         group = f"/aws/sagemaker/Endpoints/{self._endpoint}"
         return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{self._instance.name}{suffix}"
-
-
-async def _beginning_of(answer: StreamedResponse) -> bytes:
-    """The beginning of an error's body, as much as clients may see; the rest is not read."""
-    found = b""
-    async with aclosing(answer.parts):
-        async for part in answer.parts:
-            found += part
-            if len(found) >= LONGEST_MESSAGE:
-                break
-    return found
 
 
 def _chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> tuple[HostedContainer, ...]:

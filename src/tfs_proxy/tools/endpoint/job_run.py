@@ -69,18 +69,15 @@ class JobRun:
         try:
             warn_of_capture(f"transform job {self._request.name}", self._request.parameters)
             await self._instance.start()
-            self._warn_of_unset()
+            names = [each.name for each in self._instance.containers if each.child is None]
+            if names and self._request.job.environment:
+                text = "transform job %s: Environment has no effect on %s, which ran already"
+                log.warning(text, self._request.name, ", ".join(names))
             await self._transform(await asyncio.to_thread(self._served_as))
         finally:
             if self._engine is not None:
                 await self._engine.stop(ENGINE_STOP_SECONDS)
             await self._instance.stop()
-
-    def _warn_of_unset(self) -> None:
-        names = [each.name for each in self._instance.containers if each.child is None]
-        if names and self._request.job.environment:
-            text = "transform job %s: Environment has no effect on %s, which ran already"
-            log.warning(text, self._request.name, ", ".join(names))
 
     def _served_as(self) -> str:
         return self._request.served_as({each.name: _program(each) for each in self._instance.containers})

@@ -184,13 +184,9 @@ class EndpointRun:
         if request.method == "POST" and (hopped := await self._jobs.hop(request)) is not None:
             return hopped
         if request.path == "/ping" and request.method in {"GET", "HEAD"}:
-            return self._ping()
+            states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
+            well = all(status not in {"Creating", "Failed"} for status in states.values())
+            status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+            return HttpResponse(status, json.dumps({"endpoints": states}).encode())
         text = f"{request.method} {request.path} is not a call of AWS's API, or /ping."
         return HttpResponse.error(HTTPStatus.NOT_FOUND, text)
-
-    def _ping(self) -> HttpResponse:
-        """200 once all endpoints are in service; the body has the state of each."""
-        states = {name: endpoint.status for name, endpoint in self._hosting.endpoints.items()}
-        well = all(status not in {"Creating", "Failed"} for status in states.values())
-        status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-        return HttpResponse(status, json.dumps({"endpoints": states}).encode())

@@ -250,29 +250,26 @@ class ContainerStarter:
             case Ours():
                 if choice.because:
                     log.info("%s: %s, so it is served by tfs_proxy itself", of, choice.because)
-                return self._start_ours(of, definition)
-
-    def _start_ours(self, of: str, definition: ContainerDefinition) -> HostedContainer:
-        held = ExitStack()
-        (ports,) = free_blocks([PORTS_EACH], held)
-        variables = {
-            "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
-            "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
-        }
-        model = [] if definition.archive is None or definition.many_models else [definition.archive]
-        if definition.many_models:
-            variables |= {
-                "SAGEMAKER_MULTI_MODEL": "true",
-                "TFS_PROXY_MODEL_FOLDERS": str(self._workspace.root),
-            }
-        spec = ProcessSpec(
-            name=of,
-            argv=(*SERVE, *model, "--host", LOOPBACK),
-            env={**self._environ_of_ours, **definition.environment, **variables},
-            backoff=NO_RESTARTS,
-        )
-        child = self._run(spec)
-        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, held=held)
+                held = ExitStack()
+                (ports,) = free_blocks([PORTS_EACH], held)
+                variables = {
+                    "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
+                    "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
+                }
+                model = [] if definition.archive is None or definition.many_models else [definition.archive]
+                if definition.many_models:
+                    variables |= {
+                        "SAGEMAKER_MULTI_MODEL": "true",
+                        "TFS_PROXY_MODEL_FOLDERS": str(self._workspace.root),
+                    }
+                spec = ProcessSpec(
+                    name=of,
+                    argv=(*SERVE, *model, "--host", LOOPBACK),
+                    env={**self._environ_of_ours, **definition.environment, **variables},
+                    backoff=NO_RESTARTS,
+                )
+                child = self._run(spec)
+                return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, held=held)
 
     def start_command(self, of: str, words: Sequence[str]) -> ChildProcess:
         """Starts a command of ours that ends by itself; ``of`` is the prefix of its log lines."""

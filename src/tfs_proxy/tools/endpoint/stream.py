@@ -35,11 +35,6 @@ def model_stream_error(code: str, text: str) -> bytes:
     return _exception("ModelStreamError", {"Message": text, "ErrorCode": code})
 
 
-def internal_stream_failure(text: str) -> bytes:
-    """Tells that the endpoint itself could not finish the answer."""
-    return _exception("InternalStreamFailure", {"Message": text})
-
-
 def _exception(kind: str, members: Mapping[str, str]) -> bytes:
     headers = {":exception-type": kind, ":content-type": JSON, ":message-type": "exception"}
     return _message(headers, json.dumps(members).encode())
@@ -138,4 +133,4 @@ class EventParts:
             text = "The connection to the model broke before the end of its answer."
             return model_stream_error(STREAM_BROKEN, text)
         log.error("a stream failed", exc_info=error)
-        return internal_stream_failure(_FAILED)
+        return _exception("InternalStreamFailure", {"Message": _FAILED})

@@ -33,7 +33,15 @@ def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> 
 
     Returns warnings, a sentence each. Raises ExportError if the preprocessing does not fit the model.
     """
-    loaded = _loaded(source)
+    try:
+        loaded = tf.saved_model.load(str(source))
+    except Exception as error:
+        raise ExportError(f"{source} can't be loaded to add to its graph: {_one_line(error)}") from error
+    if hasattr(loaded, "prune"):
+        raise ExportError(
+            f"{source} was saved by TensorFlow 1, whose models can't be saved once more: load and save it "
+            "with tf.saved_model in TensorFlow 2 from its own code, or pack it without these flags."
+        )
     network = _own_signature(source, loaded)
     first = _first_stage(preprocessing, network)
     last = LabelStage(preprocessing, network.structured_outputs)
@@ -48,19 +56,6 @@ def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> 
     signatures = {**loaded.signatures, RAW: network, DEFAULT_SIGNATURE: serve.get_concrete_function()}
     tf.saved_model.save(module, str(target), signatures=signatures)
     return warnings
-
-
-def _loaded(source: Path) -> Any:
-    try:
-        loaded = tf.saved_model.load(str(source))
-    except Exception as error:
-        raise ExportError(f"{source} can't be loaded to add to its graph: {_one_line(error)}") from error
-    if hasattr(loaded, "prune"):
-        raise ExportError(
-            f"{source} was saved by TensorFlow 1, whose models can't be saved once more: load and save it "
-            "with tf.saved_model in TensorFlow 2 from its own code, or pack it without these flags."
-        )
-    return loaded
 
 
 def _own_signature(source: Path, loaded: Any) -> Any:

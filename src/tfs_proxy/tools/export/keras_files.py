@@ -101,37 +101,11 @@ UNKNOWN_NAMES = ("Could not locate", "Unknown layer", "Unknown object", "cannot 
 def export(request: ExportRequest) -> ExportReport:
     """Raises ExportError with advice."""
     path = request.source
-    _limit_memory(path)
-    description = _described(request)
-    _refuse_code(path, description, request)
-    keras, name = _keras(description)
-    with _explained(path, description, name, keras.__version__):
-        keras.utils.set_random_seed(0)  # layers such as Dropout have a state that the file may not have
-        model = keras.models.load_model(str(path), compile=False, safe_mode=not request.allow_code)
-        _refuse_unbuilt(path, model)
-        with in_the_same_order():
-            report = export_named(keras, model, request.target)
-        name_by_contents(request.target)
-    return replace(report, exporter=f"{name} {keras.__version__}")
-
-
-def _limit_memory(path: Path) -> None:
-    """Ends this process alone if a configuration of a few bytes asks for terabytes of weights."""
+    # A configuration of a few bytes may ask for terabytes of weights: that ends this process alone.
     most = MEMORY_BYTES + MEMORY_FACTOR * (path.stat().st_size if path.is_file() else 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
-
-
-def _described(request: ExportRequest) -> KerasDescription:
-    path = request.source
-    if path.suffix == ".keras":
-        description = read_keras_archive(path, request.max_bytes)
-        check_weights(path, request.max_bytes)
-        return description
-    return read_hdf5_model(path, request.max_bytes)
-
-
-def _refuse_code(path: Path, description: KerasDescription, request: ExportRequest) -> None:
+    description = _described(request)
     reason = None if request.allow_code else what_runs(description.config)
     if reason is not None:
         raise ExportError(f"{path} is refused: {reason}. {ALLOW}")
@@ -144,6 +118,28 @@ def _refuse_code(path: Path, description: KerasDescription, request: ExportReque
             f"{path} can't be loaded without the code of its own classes ({names}), which is not in the "
             f"file: {EXPORT_YOURSELF}."
         )
+    keras, name = _keras(description)
+    with _explained(path, description, name, keras.__version__):
+        keras.utils.set_random_seed(0)  # layers such as Dropout have a state that the file may not have
+        model = keras.models.load_model(str(path), compile=False, safe_mode=not request.allow_code)
+        if not model.built or not getattr(model, "inputs", True):
+            raise ExportError(
+                f"{path} has a model without input shapes: begin it with keras.Input(SHAPE) or call it once, "
+                "and save it again."
+            )
+        with in_the_same_order():
+            report = export_named(keras, model, request.target)
+        name_by_contents(request.target)
+    return replace(report, exporter=f"{name} {keras.__version__}")
+
+
+def _described(request: ExportRequest) -> KerasDescription:
+    path = request.source
+    if path.suffix == ".keras":
+        description = read_keras_archive(path, request.max_bytes)
+        check_weights(path, request.max_bytes)
+        return description
+    return read_hdf5_model(path, request.max_bytes)
 
 
 def _keras(description: KerasDescription) -> tuple[Any, str]:
@@ -193,14 +189,6 @@ def _advice(text: str, description: KerasDescription, version: str) -> str:
     return "Export it where it was made with model.export(FOLDER), and pack the folder."
 
 
-def _refuse_unbuilt(path: Path, model: Any) -> None:
-    if not model.built or not getattr(model, "inputs", True):
-        raise ExportError(
-            f"{path} has a model without input shapes: begin it with keras.Input(SHAPE) or call it once, "
-            "and save it again."
-        )
-
-
 OWN_PACKAGES = frozenset({"keras", "tf_keras", "builtins"})
 CODE = "__lambda__"
 LAMBDA_LAYER = "Lambda"
@@ -229,7 +217,9 @@ def what_runs(config: Any) -> str | None:
     while waiting:
         node, owner = waiting.pop()
         if isinstance(node, Mapping):
-            owner = _owner(node, owner)
+            inner, kind = node.get("config"), node.get("class_name")
+            name = inner.get("name") if isinstance(inner, Mapping) else None
+            owner = f"layer {_short(name)} ({_short(kind)})" if isinstance(name, str) and kind else owner
             reason = _reason(node, owner)
             if reason is not None:
                 return reason
@@ -251,13 +241,6 @@ def custom_classes(config: Any) -> Iterator[str]:
             waiting.extend(node.values())
         elif isinstance(node, list):
             waiting.extend(node)
-
-
-def _owner(node: Mapping[str, Any], above: str) -> str:
-    """The name of the layer that ``node`` describes, if it is one; else ``above``."""
-    inner, kind = node.get("config"), node.get("class_name")
-    name = inner.get("name") if isinstance(inner, Mapping) else None
-    return f"layer {_short(name)} ({_short(kind)})" if isinstance(name, str) and kind else above
 
 
 def _reason(node: Mapping[str, Any], owner: str) -> str | None:

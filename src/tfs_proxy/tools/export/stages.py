@@ -47,7 +47,21 @@ class ImageStage:
         self._is_channels_first = not self._fits(sides) and self._fits([*sides[1:], sides[0]])
         sides = [*sides[1:], sides[0]] if self._is_channels_first else sides
         self._channels = sides[2] or DEFAULT_CHANNELS
-        self._check(sides)
+        flag = f"--decode-image {self._image.height}x{self._image.width}: input {self._name}"
+        if not self._fits(sides):
+            raise ExportError(
+                f"{flag} takes {_shown(self._spec)}, not pictures of that size in 1, 3 or 4 channels."
+            )
+        scaling = self._image.scaling
+        if scaling.channels not in (None, self._channels):
+            raise ExportError(
+                f"{flag} has {self._channels} channels, and the mode is for {scaling.channels}: give "
+                "mean=...;std=... with a number for each."
+            )
+        if self._spec.dtype.is_integer and not scaling.is_none:
+            raise ExportError(
+                f"{flag} takes {self._spec.dtype.name}, which has no fractions: the mode must be none."
+            )
 
     def tensors(self, inputs: Tensors) -> Tensors:
         strings = inputs[IMAGE]
@@ -57,7 +71,9 @@ class ImageStage:
             (tf.range(tf.size(strings)), strings),
             fn_output_signature=tf.TensorSpec(size, tf.float32),
         )
-        scaled = self._scaled(pictures)
+        scaling = self._image.scaling
+        pictures = pictures[..., ::-1] if scaling.is_bgr else pictures
+        scaled = (pictures / scaling.divisor - tf.constant(scaling.mean)) / tf.constant(scaling.std)
         if self._is_channels_first:
             scaled = tf.transpose(scaled, (0, 3, 1, 2))
         if self._is_flat:
@@ -80,11 +96,6 @@ class ImageStage:
         decoded.set_shape((None, None, self._channels))
         return tf.image.resize(decoded, (self._image.height, self._image.width), "bilinear")
 
-    def _scaled(self, pictures: tf.Tensor) -> tf.Tensor:
-        scaling = self._image.scaling
-        pictures = pictures[..., ::-1] if scaling.is_bgr else pictures
-        return (pictures / scaling.divisor - tf.constant(scaling.mean)) / tf.constant(scaling.std)
-
     def _fits(self, sides: list[int | None]) -> bool:
         """True if these may be height, width and channels."""
         height, width, channels = sides
@@ -93,23 +104,6 @@ class ImageStage:
             and width in (None, self._image.width)
             and channels in (None, *DECODED_CHANNELS)
         )
-
-    def _check(self, sides: list[int | None]) -> None:
-        flag = f"--decode-image {self._image.height}x{self._image.width}: input {self._name}"
-        if not self._fits(sides):
-            raise ExportError(
-                f"{flag} takes {_shown(self._spec)}, not pictures of that size in 1, 3 or 4 channels."
-            )
-        scaling = self._image.scaling
-        if scaling.channels not in (None, self._channels):
-            raise ExportError(
-                f"{flag} has {self._channels} channels, and the mode is for {scaling.channels}: give "
-                "mean=...;std=... with a number for each."
-            )
-        if self._spec.dtype.is_integer and not scaling.is_none:
-            raise ExportError(
-                f"{flag} takes {self._spec.dtype.name}, which has no fractions: the mode must be none."
-            )
 
 
 def _picture_input(specs: Specs) -> tuple[tf.TensorSpec, str]:
@@ -210,17 +204,7 @@ def _constants(name: str, each: Standardization, specs: Specs) -> tuple[tf.Tenso
     dtype = specs[name].dtype
     if not dtype.is_floating:
         raise ExportError(f"--standardize: input {name} takes {dtype.name}; only floats are standardized.")
-    _check_columns(name, each, specs[name].shape)
-    with np.errstate(over="ignore"):
-        mean, std = np.array(each.mean, dtype.as_numpy_dtype), np.array(each.std, dtype.as_numpy_dtype)
-    if not np.all(np.isfinite(mean) & np.isfinite(std) & (std > 0)):
-        raise ExportError(
-            f"--standardize: {name} has a number that is too large or too small for {dtype.name}."
-        )
-    return tf.constant(mean), tf.constant(std)
-
-
-def _check_columns(name: str, each: Standardization, shape: tf.TensorShape) -> None:
+    shape = specs[name].shape
     if shape.rank is None:
         raise ExportError(
             f"--standardize: the shape of input {name} is unknown: save the model with its columns."
@@ -234,6 +218,13 @@ def _check_columns(name: str, each: Standardization, shape: tf.TensorShape) -> N
         )
     if numbers not in (1, columns):
         raise ExportError(f"--standardize: {name} has {numbers} means, and the input {columns} columns.")
+    with np.errstate(over="ignore"):
+        mean, std = np.array(each.mean, dtype.as_numpy_dtype), np.array(each.std, dtype.as_numpy_dtype)
+    if not np.all(np.isfinite(mean) & np.isfinite(std) & (std > 0)):
+        raise ExportError(
+            f"--standardize: {name} has a number that is too large or too small for {dtype.name}."
+        )
+    return tf.constant(mean), tf.constant(std)
 
 
 LABELS, PROBABILITIES = "labels", "probabilities"
@@ -261,7 +252,11 @@ class LabelStage:
                 f"{', '.join(sorted(outputs))}."
             )
         spec = outputs[self._name]
-        _refuse_scalars(self._name, spec)
+        if not spec.dtype.is_floating or spec.shape.rank not in (SCORES_RANK, None):
+            raise ExportError(
+                f"--labels, --top and --softmax: output {self._name} is {spec.dtype.name} of the shape "
+                f"{spec.shape}, not a row of floats for each picture or record."
+            )
         if not self._ranks:
             return
         self._classes = _classes(self._name, spec, preprocessing.labels)
@@ -309,14 +304,6 @@ class LabelStage:
         return (
             f"The rows of output {self._name} are not probabilities on a sample (the lowest number is "
             f"{scores.min():.3g}, one row sums to {furthest:.3g}): if they are logits, add --softmax."
-        )
-
-
-def _refuse_scalars(name: str, spec: tf.TensorSpec) -> None:
-    if not spec.dtype.is_floating or spec.shape.rank not in (SCORES_RANK, None):
-        raise ExportError(
-            f"--labels, --top and --softmax: output {name} is {spec.dtype.name} of the shape "
-            f"{spec.shape}, not a row of floats for each picture or record."
         )
 
 

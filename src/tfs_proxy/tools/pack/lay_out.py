@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -185,7 +185,21 @@ def lay_out(
     try:
         if is_keras_file(options.model):
             add_code(options, layout, cancelled)  # first: a mistake in it need not wait for the export
-            inputs = _export(options, root, settings, cancelled)
+            target = root / (options.name or _name_for(options.model.stem)) / str(options.version or 1)
+            target.mkdir(parents=True)
+            log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
+            request = ExportRequest(
+                options.model.absolute(),
+                target,
+                options.allow_code,
+                options.preprocessing,
+                max_bytes=settings.max_archive_bytes,
+            )
+            target.rmdir()
+            report = export(request, cancelled)
+            log.info("%s has exported it", report.exporter)
+            _warn(report)
+            inputs = report.inputs
             columns = columns or ",".join(inputs)
         else:
             _lay_out_folder(options, root, cancelled)
@@ -207,35 +221,9 @@ def check_name(options: LayoutOptions) -> None:
         raise SettingsError(f"--version {options.version} is not between 0 and {HIGHEST_VERSION}.")
 
 
-def _export(
-    options: LayoutOptions, root: Path, settings: Settings, cancelled: threading.Event | None
-) -> Sequence[str]:
-    """Exports a Keras file; returns the names of its inputs if they are a list, else ()."""
-    target = _version_folder(options, root)
-    log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
-    request = ExportRequest(
-        options.model.absolute(),
-        target,
-        options.allow_code,
-        options.preprocessing,
-        max_bytes=settings.max_archive_bytes,
-    )
-    target.rmdir()
-    report = export(request, cancelled)
-    log.info("%s has exported it", report.exporter)
-    _warn(report)
-    return report.inputs
-
-
 def _warn(report: ExportReport) -> None:
     for warning in report.warnings:
         log.warning("%s", warning)
-
-
-def _version_folder(options: LayoutOptions, root: Path) -> Path:
-    folder = root / (options.name or _name_for(options.model.stem)) / str(options.version or 1)
-    folder.mkdir(parents=True)
-    return folder
 
 
 def _name_for(text: str) -> str:
@@ -247,22 +235,6 @@ def _lay_out_folder(options: LayoutOptions, root: Path, cancelled: threading.Eve
     """Copy the models below a folder, or add to their graphs, and its code/ if no script is given."""
     source = options.model.resolve()
     models = discover(source)
-    _check_one_model(options, source, models)
-    for model in models:
-        name = options.name or _name_for(model.name)
-        for version, folder in model.versions.items():
-            target = root / name / str(version if options.version is None else options.version)
-            if options.preprocessing is None:
-                _copy_tree(folder, target)
-            else:
-                _add_signatures(folder, target, options.preprocessing, cancelled)
-    code = ModelLayout(source).code
-    if code.is_dir() and options.script is None:
-        _copy_tree(code, root / CODE)
-
-
-def _check_one_model(options: LayoutOptions, source: Path, models: Sequence[DiscoveredModel]) -> None:
-    """Raise SettingsError for a flag that is for one model or version, if there are more."""
     shown, versions = printable(str(source)), sum(len(model.versions) for model in models)
     if options.name is not None and len(models) > 1:
         raise SettingsError(f"--model-name can't be used: {_listed(models)} are in {shown}.")
@@ -270,15 +242,19 @@ def _check_one_model(options: LayoutOptions, source: Path, models: Sequence[Disc
         raise SettingsError(f"{FLAGS} are for one model: {_listed(models)} are in {shown}.")
     if options.version is not None and versions > 1:
         raise SettingsError(f"--version can't be used: {versions} SavedModels are in {shown}.")
-
-
-def _add_signatures(
-    folder: Path, target: Path, preprocessing: Preprocessing, cancelled: threading.Event | None
-) -> None:
-    """Save a SavedModel once more, with its preprocessing and without warm-up records for what it had."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
-    _warn(export(ExportRequest(folder, target, preprocessing=preprocessing), cancelled))
+    for model in models:
+        name = options.name or _name_for(model.name)
+        for version, folder in model.versions.items():
+            target = root / name / str(version if options.version is None else options.version)
+            if options.preprocessing is None:
+                _copy_tree(folder, target)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
+                _warn(export(ExportRequest(folder, target, preprocessing=options.preprocessing), cancelled))
+    code = ModelLayout(source).code
+    if code.is_dir() and options.script is None:
+        _copy_tree(code, root / CODE)
 
 
 def _listed(models: Iterable[DiscoveredModel]) -> str:

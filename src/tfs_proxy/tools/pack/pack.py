@@ -83,22 +83,6 @@ def pack(
     Raises what `lay_out`, `prepare` and `warm_up` raise, DiscoveryError for a model that could not
     answer, and ScriptLoadError for a script that can't be used; then ``output`` is as it was.
     """
-    _check_output(output)
-    check_name(options)
-    with temporary_workspace(settings.home, "tfs-proxy-pack-") as workspace:
-        lay_out(options, workspace.model, settings)
-        prepared = prepare(str(workspace.model), settings, workspace, inherited_environment())
-        warnings = _checked(prepared, workspace)
-        warmed = () if warmup is None else warm_up(prepared, workspace, warmup)
-        writing = ProgressLog(f"Packing {output}")
-        size = write_archive(workspace.model, output, writing)
-        writing.finish()
-    # The first line of a report names the temporary folder, which is gone now.
-    return Packed(size, (*prepared.report[1:], *warnings, *warmed))
-
-
-def _check_output(output: Path) -> None:
-    """Raise ArchiveError before the work if the archive can't be written, or has a name that isn't one."""
     shown = printable(str(output))
     if not output.name.endswith(ENDINGS):
         raise ArchiveError(f"-o {shown} is refused: SageMaker wants a name that ends with .tar.gz.")
@@ -106,11 +90,17 @@ def _check_output(output: Path) -> None:
         raise ArchiveError(f"-o {shown} is refused: it is a folder.")
     if not output.parent.is_dir():
         raise ArchiveError(f"-o {shown} is refused: there is no folder {printable(str(output.parent))}.")
-
-
-def _checked(prepared: Prepared, workspace: Workspace) -> tuple[str, ...]:
-    """Warnings on the folder. Raises DiscoveryError and ScriptLoadError for faults."""
-    if prepared.model_faults:
-        raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
-    missing = try_script(prepared, workspace)
-    return (*prepared.warnings, *([f"Warning: {missing}"] if missing else []))
+    check_name(options)
+    with temporary_workspace(settings.home, "tfs-proxy-pack-") as workspace:
+        lay_out(options, workspace.model, settings)
+        prepared = prepare(str(workspace.model), settings, workspace, inherited_environment())
+        if prepared.model_faults:
+            raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
+        missing = try_script(prepared, workspace)
+        warnings = (*prepared.warnings, *([f"Warning: {missing}"] if missing else []))
+        warmed = () if warmup is None else warm_up(prepared, workspace, warmup)
+        writing = ProgressLog(f"Packing {output}")
+        size = write_archive(workspace.model, output, writing)
+        writing.finish()
+    # The first line of a report names the temporary folder, which is gone now.
+    return Packed(size, (*prepared.report[1:], *warnings, *warmed))

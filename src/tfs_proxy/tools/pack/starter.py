@@ -119,18 +119,6 @@ def init(folder: Path, model: str | None, settings: Settings) -> Starter:
     folder that can't be used, ArchiveError for files that can't be read or written; then nothing is written.
     """
     folder = folder.absolute()
-    _check_folder(folder)
-    with temporary_workspace(settings.home, "tfs-proxy-init-") as workspace:
-        known = StarterModel() if model is None else read_model(model, workspace, settings)
-        try:
-            return _write(folder, known, settings)
-        except OSError as error:
-            path = Path(error.filename) if isinstance(error.filename, str) else folder
-            raise ArchiveError(printable(unreadable(path, error))) from error
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise SettingsError before the work if nothing can be written there."""
     if folder.exists() and not folder.is_dir():
         raise SettingsError(
             f"{printable(str(folder))} is a file, and init overwrites nothing: name another folder."
@@ -141,6 +129,13 @@ def _check_folder(folder: Path) -> None:
         raise SettingsError(f"There is no folder {shown} to make {printable(folder.name)} in: make it first.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise SettingsError(f"{shown} can't be written to: name another folder.")
+    with temporary_workspace(settings.home, "tfs-proxy-init-") as workspace:
+        known = StarterModel() if model is None else read_model(model, workspace, settings)
+        try:
+            return _write(folder, known, settings)
+        except OSError as error:
+            path = Path(error.filename) if isinstance(error.filename, str) else folder
+            raise ArchiveError(printable(unreadable(path, error))) from error
 
 
 def _where_files_are_made(folder: Path) -> Path:
@@ -151,24 +146,18 @@ def _where_files_are_made(folder: Path) -> Path:
 def _write(folder: Path, model: StarterModel, settings: Settings) -> Starter:
     with tempfile.TemporaryDirectory(prefix=".tfs-proxy-init-", dir=_where_files_are_made(folder)) as made:
         new = Path(made)
-        request = _make(new, model, settings)
+        layout = ModelLayout(new)
+        layout.code.mkdir()
+        layout.script.write_text(script_text(model.signature))
+        layout.requirements.write_text(requirements_text())
+        request = example_request(layout.script, model.signature, settings, model.graph)
+        (new / request.file_name).write_bytes(request.body)
+        (new / "tests").mkdir()
+        (new / "tests" / "test_inference.py").write_text(script_test_text(model.signature, request))
+        (new / "README.md").write_text(readme_text(model.name, request, has_model=model.found is not None))
         versions = model.found.versions if model.found is not None else {}
         if not all(path.resolve().is_relative_to(folder.resolve()) for path in versions.values()):
             for version, path in versions.items():
                 ignored = shutil.ignore_patterns(".*")
                 shutil.copytree(path, new / model.name / str(version), ignore=ignored)
         return Starter(folder, move_all(new, folder), model, request)
-
-
-def _make(new: Path, model: StarterModel, settings: Settings) -> ExampleRequest:
-    """Writes the files, and last the example request: the script must answer it."""
-    layout = ModelLayout(new)
-    layout.code.mkdir()
-    layout.script.write_text(script_text(model.signature))
-    layout.requirements.write_text(requirements_text())
-    request = example_request(layout.script, model.signature, settings, model.graph)
-    (new / request.file_name).write_bytes(request.body)
-    (new / "tests").mkdir()
-    (new / "tests" / "test_inference.py").write_text(script_test_text(model.signature, request))
-    (new / "README.md").write_text(readme_text(model.name, request, has_model=model.found is not None))
-    return request

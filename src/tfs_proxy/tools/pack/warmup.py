@@ -44,7 +44,16 @@ def batch_sizes(settings: Settings) -> tuple[int, ...]:
     """
     own_file = ServingFlags(settings.extra_args).value(FLAG)
     if own_file:
-        allowed = _allowed_in(own_file)
+        from google.protobuf import text_format
+
+        from tfs_proxy.wire.protos import POOL, BatchingParameters
+
+        try:
+            text = Path(own_file).read_text(encoding="utf-8")
+            parameters = text_format.Parse(text, BatchingParameters(), descriptor_pool=POOL)
+        except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+            raise SettingsError(f"--{FLAG}={own_file} can't be read: {error}.") from None
+        allowed = tuple(sorted({size for size in parameters.allowed_batch_sizes if size > 0}))[:MOST_SIZES]
         if allowed:
             return allowed
     if not settings.enable_batching:
@@ -54,19 +63,6 @@ def batch_sizes(settings: Settings) -> tuple[int, ...]:
         return tuple(range(1, most + 1))
     powers = (1 << exponent for exponent in range(most.bit_length()))
     return (*(size for size in powers if size < most), most)
-
-
-def _allowed_in(own_file: str) -> tuple[int, ...]:
-    from google.protobuf import text_format
-
-    from tfs_proxy.wire.protos import POOL, BatchingParameters
-
-    try:
-        text = Path(own_file).read_text(encoding="utf-8")
-        parameters = text_format.Parse(text, BatchingParameters(), descriptor_pool=POOL)
-    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
-        raise SettingsError(f"--{FLAG}={own_file} can't be read: {error}.") from None
-    return tuple(sorted({size for size in parameters.allowed_batch_sizes if size > 0}))[:MOST_SIZES]
 
 
 MOST_VALUES = 256 * 1024 * 1024
