@@ -18,7 +18,12 @@ from tfs_proxy.embedded.model_config import ModelSource
 from tfs_proxy.values.names import HIGHEST_VERSION
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
+log = logging.getLogger(__name__)
+
 _SCHEME = "file://"
+
+_UNLOAD_THREADS = 64
+"""Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
 
 
 def local(path: str) -> Path:
@@ -52,8 +57,6 @@ def _number(name: str) -> int | None:
     number = int(digits)
     return number if number <= HIGHEST_VERSION else None
 
-
-log = logging.getLogger(__name__)
 
 Load = Callable[[str, int, Path], LoadedServable]
 """Loads one version: model name, version number, folder. Raises ServingError."""
@@ -154,10 +157,6 @@ def _logged(name: str, version: int, error: Exception) -> ServingError:
 
 def _cancelled() -> ServingError:
     return ServingError(GrpcCode.CANCELLED, "Loading of servable cancelled")
-
-
-_UNLOAD_THREADS = 64
-"""Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
 
 
 class ServableLifecycle:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Loaded = session.SessionBackend | batching.BatchingBackend | ShapeGuard
 
+log = logging.getLogger(__name__)
+
 MAX_RECORDS = 1000
 
 _METHODS: Mapping[str | None, Callable[[LoadedServable, Any, MemoryBudget], object]] = {
@@ -44,6 +46,8 @@ _METHODS: Mapping[str | None, Callable[[LoadedServable, Any, MemoryBudget], obje
     "multi_inference_log": multi_inference,
 }
 """Functions that replay each kind of recorded request."""
+
+_COLLECT_AFTER = (50_000, 20, 100)
 
 
 def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> int:
@@ -84,11 +88,6 @@ def _records(path: Path) -> Iterator[bytes]:
             raise ServingError(
                 GrpcCode.DATA_LOSS, f"{path}: {error} Please verify your warmup data is in TFRecord format."
             ) from error
-
-
-log = logging.getLogger(__name__)
-
-_COLLECT_AFTER = (50_000, 20, 100)
 
 
 class Loader:

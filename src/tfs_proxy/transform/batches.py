@@ -40,6 +40,8 @@ from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, Uns
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.media_types import BYTES, CSV, JSON, TF_EXAMPLE, TF_RECORD, bare
 
+log = logging.getLogger(__name__)
+
 READ_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -195,9 +197,6 @@ def _dialect(job: Job) -> Dialect | None:
         return csv_dialect(parse_media_type(job.content_type).parameters) if job.record_type == CSV else None
     except UnsupportedMediaType:
         return None
-
-
-log = logging.getLogger(__name__)
 
 
 class MiniBatch(Struct):

@@ -16,6 +16,8 @@ from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
+log = logging.getLogger(__name__)
+
 MAX_PRODUCT_MB = 100
 DEFAULT_PAYLOAD_MB = 6
 DEFAULT_CONCURRENT = 1
@@ -68,6 +70,9 @@ LIMITS: Mapping[str, tuple[int, float]] = {
     "max_retries": (0, MAX_RETRIES),
 }
 """The least and the highest value of numbers, as in CreateTransformJob."""
+
+WITHOUT_EFFECT = ("DataCaptureConfig", "ExperimentConfig", "Tags", "TransformResources")
+"""Parts of a request that only SageMaker itself has a use for."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -220,12 +225,6 @@ def _record_type(content_type: str | None, split_type: str) -> str:
     if split_type == LINE:
         return {CSV: CSV, JSON: JSON_LINES, JSON_LINES: JSON_LINES}.get(media_type, "")
     return JSON if media_type == JSON and split_type == NONE else ""
-
-
-WITHOUT_EFFECT = ("DataCaptureConfig", "ExperimentConfig", "Tags", "TransformResources")
-"""Parts of a request that only SageMaker itself has a use for."""
-
-log = logging.getLogger(__name__)
 
 
 def make_job(description: Mapping[str, Any], flags: Mapping[str, Any]) -> Job:

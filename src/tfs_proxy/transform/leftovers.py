@@ -29,8 +29,13 @@ from tfs_proxy.wire.s3_client import S3_SCHEME
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+log = logging.getLogger(__name__)
+
 S3ClientFactory = Callable[[], "S3Client"]
 """Gives the process's S3 client, which only inputs in S3 need."""
+
+_WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries")
+"""Fields of a job that can't change what its outputs hold."""
 
 
 def objects_of(
@@ -116,12 +121,6 @@ def _manifest_objects(address: str, client: S3ClientFactory, files: LocalFiles) 
         for key in keys:
             files.check("The input", str(path := Path(prefix["prefix"]) / key))
             yield local_object(path, key)
-
-
-_WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries")
-"""Fields of a job that can't change what its outputs hold."""
-
-log = logging.getLogger(__name__)
 
 
 class Leftovers(Struct, frozen=True):

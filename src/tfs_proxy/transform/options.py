@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
+log = logging.getLogger(__name__)
+
 REQUEST_SECONDS = 10.0
+
+S3_CONNECTIONS = 256
+
+LOCAL, RAY = "local", "ray"
+
+ENGINES = (LOCAL, RAY)
 
 
 def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
@@ -94,13 +102,6 @@ def input_names(document: Mapping[str, Any]) -> Sequence[str]:
     with contextlib.suppress(KeyError, TypeError):
         return [str(name) for name in document["paths"][INVOCATIONS.path]["post"][INPUT_NAMES]]
     return ()
-
-
-S3_CONNECTIONS = 256
-LOCAL, RAY = "local", "ray"
-ENGINES = (LOCAL, RAY)
-
-log = logging.getLogger(__name__)
 
 
 class TransformOptions(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,18 @@ from msgspec import Struct, field
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.latencies import Latencies
 
+log = logging.getLogger(__name__)
+
+MAX_LISTED_FAILURES = 1000
+
+TERMINAL_SECONDS = 0.25
+
+LOG_SECONDS = 10.0
+
+BAR_CHARACTERS = 20
+
+SHORTEST_BAR_CHARACTERS = 5
+
 
 class BadRecord(Struct, frozen=True):
     """A record that the server refused, or a position in an object that can't be read.
@@ -58,9 +70,6 @@ class RunStopped(TfsProxyError):
 
     def __init__(self) -> None:
         super().__init__("the run was stopped")
-
-
-MAX_LISTED_FAILURES = 1000
 
 
 RunCounts = Counter[str]
@@ -160,14 +169,6 @@ class RunStatistics(Struct):
             "latency_ms": self._latencies.milliseconds(),
             "failures": [failure.to_values() for failure in self.failures],
         }
-
-
-TERMINAL_SECONDS = 0.25
-LOG_SECONDS = 10.0
-BAR_CHARACTERS = 20
-SHORTEST_BAR_CHARACTERS = 5
-
-log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager

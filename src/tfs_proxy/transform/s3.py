@@ -17,9 +17,19 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
+log = logging.getLogger(__name__)
+
 READ_ATTEMPTS = 5
 READ_BYTES = 128 * 1024  # small, so that a timeout loses little and every attempt makes progress
 CONCURRENT_HEADS = 32
+
+FINGERPRINT_KEY, VERSION_KEY = "tfs-proxy-job", "tfs-proxy-input"
+
+PART_BYTES = 8 * 1024 * 1024
+
+PARTS_BEFORE_GROWTH = 1000  # then parts grow, because S3 allows at most 10,000 of them
+
+MAX_KEY_BYTES = 1024
 
 
 def s3_objects(client: "S3Client", address: str) -> Iterator[InputObject]:
@@ -120,14 +130,6 @@ def _broken_read(error: BaseException) -> str:
     from botocore.exceptions import ReadTimeoutError
 
     return "S3 stopped responding" if isinstance(error, ReadTimeoutError) else one_line(error)
-
-
-FINGERPRINT_KEY, VERSION_KEY = "tfs-proxy-job", "tfs-proxy-input"
-PART_BYTES = 8 * 1024 * 1024
-PARTS_BEFORE_GROWTH = 1000  # then parts grow, because S3 allows at most 10,000 of them
-MAX_KEY_BYTES = 1024
-
-log = logging.getLogger(__name__)
 
 
 class S3Target:

@@ -25,8 +25,13 @@ from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
+log = logging.getLogger(__name__)
+
 PING_SECONDS = 2.0
 """Limit for /ping (docs/reference/sagemaker.md)."""
+
+LOAD_SECONDS = 360.0
+"""Limit for a load (docs/reference/sagemaker.md)."""
 
 
 class ComingParts:
@@ -106,11 +111,6 @@ class HostedContainer(Container):
             await self.child.stop(seconds)
         self._held.close()
 
-
-log = logging.getLogger(__name__)
-
-LOAD_SECONDS = 360.0
-"""Limit for a load (docs/reference/sagemaker.md)."""
 
 Unpack = Callable[[str], Awaitable[tuple[str, str]]]
 """Unpacks the archive at an address; returns the model's id and the path that the container knows."""

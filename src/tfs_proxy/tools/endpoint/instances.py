@@ -20,6 +20,19 @@ from tfs_proxy.tools.endpoint.starter import ContainerStarter
 from tfs_proxy.values.errors import StopServing
 from tfs_proxy.wire.http_messages import HttpResponse
 
+log = logging.getLogger(__name__)
+
+PING_PAUSE_SECONDS = 0.1
+
+STOP_SECONDS = 30.0
+"""Seconds from SIGTERM to SIGKILL (docs/reference/sagemaker.md)."""
+
+DRAIN_SECONDS = 60.0
+"""Limit of answers of an instance that is to end."""
+
+_OPENED = re.compile(r"([a-zA-Z0-9-]{1,256}); *Expires=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z")
+"""A container's NewSessionId (docs/reference/sagemaker.md)."""
+
 
 def by_weight(variants: Sequence["InstanceGroup"], draw: random.Random) -> "InstanceGroup":
     """A random variant, weighted; the first if all weights are 0."""
@@ -35,13 +48,6 @@ def instance_for(
         return draw.choice(instances)
     fewest = min(instance.outstanding for instance in instances)
     return draw.choice([instance for instance in instances if instance.outstanding == fewest])
-
-
-log = logging.getLogger(__name__)
-
-PING_PAUSE_SECONDS = 0.1
-STOP_SECONDS = 30.0
-"""Seconds from SIGTERM to SIGKILL (docs/reference/sagemaker.md)."""
 
 
 class InstanceState(Enum):
@@ -140,10 +146,6 @@ async def start_all(parts: "Sequence[VariantInstance | InstanceGroup]") -> None:
         raise
 
 
-DRAIN_SECONDS = 60.0
-"""Limit of answers of an instance that is to end."""
-
-
 class InstanceGroup(Struct):
     """Instances of ``model`` for ``variant``, or for its inference ``component``."""
 
@@ -225,10 +227,6 @@ class InstanceGroup(Struct):
 async def _drained(instance: VariantInstance) -> None:
     await instance.drain(DRAIN_SECONDS)
     await instance.stop()
-
-
-_OPENED = re.compile(r"([a-zA-Z0-9-]{1,256}); *Expires=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z")
-"""A container's NewSessionId (docs/reference/sagemaker.md)."""
 
 
 class SessionHome(Struct, frozen=True):

@@ -37,8 +37,20 @@ from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, LocalFiles, Workspace
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
+log = logging.getLogger(__name__)
+
 LOCAL, DOCKER = "local", "docker"
 INSPECT_SECONDS = 30.0
+
+PORTS_EACH = 11
+"""Ports of a container: one to listen on, and a safe range of ten after it."""
+
+CONTAINER_PORT = 8080
+
+MODELS_MOUNT = "/opt/ml/models"
+"""Folder of models in a container, each as MODELS_MOUNT/ID/model."""
+
+NO_RESTARTS = Backoff(tries=0)
 
 
 class Ours(Struct, frozen=True):
@@ -195,18 +207,6 @@ def _identified(address: str) -> tuple[str, bool]:
 
 def _digest(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
-
-
-log = logging.getLogger(__name__)
-
-PORTS_EACH = 11
-"""Ports of a container: one to listen on, and a safe range of ten after it."""
-
-CONTAINER_PORT = 8080
-MODELS_MOUNT = "/opt/ml/models"
-"""Folder of models in a container, each as MODELS_MOUNT/ID/model."""
-
-NO_RESTARTS = Backoff(tries=0)
 
 
 class ContainerStarter:

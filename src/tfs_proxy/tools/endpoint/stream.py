@@ -16,6 +16,8 @@ from tfs_proxy.values.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, Parts, StreamedResponse
 from tfs_proxy.wire.media_types import BYTES, JSON
 
+log = logging.getLogger(__name__)
+
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 
 TIME_EXCEEDED, STREAM_BROKEN = "ModelInvocationTimeExceeded", "StreamBroken"
@@ -23,6 +25,13 @@ TIME_EXCEEDED, STREAM_BROKEN = "ModelInvocationTimeExceeded", "StreamBroken"
 
 _TEXT = 7
 """Type of a header whose value is a string."""
+
+STREAM = "InvokeEndpointWithResponseStream"
+
+STREAM_SECONDS = 480.0
+"""Limit for a whole stream (docs/reference/sagemaker.md)."""
+
+_FAILED = "The endpoint failed while it passed the stream on; its log has the reason."
 
 
 def payload_part(data: bytes) -> bytes:
@@ -53,15 +62,6 @@ def _message(headers: Mapping[str, str], payload: bytes) -> bytes:
         content += part
         content += struct.pack(">I", zlib.crc32(content))
     return content
-
-
-log = logging.getLogger(__name__)
-
-STREAM = "InvokeEndpointWithResponseStream"
-STREAM_SECONDS = 480.0
-"""Limit for a whole stream (docs/reference/sagemaker.md)."""
-
-_FAILED = "The endpoint failed while it passed the stream on; its log has the reason."
 
 
 async def invoke_stream(endpoint: HostedEndpoint, request: HttpRequest) -> StreamedResponse:
