@@ -62,23 +62,19 @@ def server(
         yield started
 
 
-def _without_shapes(model: Path, target: Path) -> Path:
-    """A copy of a SavedModel with signatures that tell no shapes."""
-    shutil.copytree(model, target)
+def test_the_graphs_own_shapes_count_where_signatures_tell_none(
+    convolution: Path, serve: Serve, tmp_path: Path
+) -> None:
+    """A signature without shapes refuses no image that the graph takes, and a wrong rank is still a 400."""
+    target = tmp_path / "shapeless"
+    shutil.copytree(convolution, target)
     file = target / "1" / "saved_model.pb"
     saved = protos.SavedModel.FromString(file.read_bytes())
     for signature in saved.meta_graphs[0].signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
             info.ClearField("tensor_shape")
     file.write_bytes(saved.SerializeToString())
-    return target
-
-
-def test_the_graphs_own_shapes_count_where_signatures_tell_none(
-    convolution: Path, serve: Serve, tmp_path: Path
-) -> None:
-    """A signature without shapes refuses no image that the graph takes, and a wrong rank is still a 400."""
-    base = _without_shapes(convolution, tmp_path / "shapeless")
+    base = target
     server = serve(base, name="m")
     image = [[[0.5]] * 8] * 8
 

@@ -144,23 +144,18 @@ def test_warnings_count_where_check_is_strict(
     assert main(["check", path, "--strict"]) == 2
 
 
-def with_op(name: str) -> bytes:
-    """The graph of the other tests that says it uses an op of this name."""
-    saved_model = SavedModel.FromString(SAVED_MODEL)
-    listed = b"\n" + bytes([len(name)]) + name.encode()
-    listed = b"\n" + bytes([len(listed)]) + listed
-    saved_model.meta_graphs[0].meta_info_def.MergeFromString(b"\x12" + bytes([len(listed)]) + listed)
-    return saved_model.SerializeToString()
-
-
 def test_a_model_that_would_not_load_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Damaged recorded requests, a pipe in their place, and an op that nobody registers."""
     version, warm_up = tmp_path / "m" / "1", "assets.extra/tf_serving_warmup_requests"
     (version / "assets.extra").mkdir(parents=True)
+    saved_model = SavedModel.FromString(SAVED_MODEL)
+    listed = b"\n" + bytes([len("MyOwnOp")]) + b"MyOwnOp"
+    listed = b"\n" + bytes([len(listed)]) + listed
+    saved_model.meta_graphs[0].meta_info_def.MergeFromString(b"\x12" + bytes([len(listed)]) + listed)
     cases: list[tuple[bytes, Callable[[], object], str]] = [
         (SAVED_MODEL, lambda: (version / warm_up).write_bytes(b"junk" * 10), "TFRecord 1, at byte 0"),
         (SAVED_MODEL, lambda: os.mkfifo(version / warm_up), f"{warm_up} is not a file"),
-        (with_op("MyOwnOp"), lambda: None, "its op MyOwnOp"),
+        (saved_model.SerializeToString(), lambda: None, "its op MyOwnOp"),
     ]
     for graph, prepare, named in cases:
         (version / warm_up).unlink(missing_ok=True)

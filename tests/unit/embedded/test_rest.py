@@ -131,13 +131,6 @@ def test_a_request_that_was_given_up_is_not_begun() -> None:
     server.servable.retire()
 
 
-def full_ledger() -> ProcessLedger:
-    """Other requests have all the memory, and nobody waits for it."""
-    ledger = ProcessLedger(100, wait_seconds=0.0)
-    ledger.reserve(100)
-    return ledger
-
-
 LARGE_BODY = b'{"instances": [1.0' + b",1.0" * 1_000_000 + b"]}"
 
 
@@ -146,7 +139,9 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
     pool: ThreadPoolExecutor, packed: bool
 ) -> None:
     """503 with Retry-After; small ones go on, without a look at what the others have."""
-    server = RestAppOnAModel(pool, ledger=full_ledger())
+    ledger = ProcessLedger(100, wait_seconds=0.0)
+    ledger.reserve(100)
+    server = RestAppOnAModel(pool, ledger=ledger)
     headers = {"content_encoding": "gzip"} if packed else {}
     answer = server.predict(gzip.compress(LARGE_BODY, 1) if packed else LARGE_BODY, **headers)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")

@@ -22,18 +22,13 @@ BUILD_SECONDS = 600
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(BUILD_SECONDS + 120)]
 
 
-def is_fresh() -> bool:
-    """Whether the last archive is newer than all that it is made of."""
-    archive = BUILD / "regressor.tar.gz"
-    newest = max((EXAMPLE / name).stat().st_mtime for name in SOURCES)
-    return archive.exists() and archive.stat().st_mtime > newest
-
-
 @pytest.fixture(scope="module")
 def build() -> Path:
     """What the README's commands leave; they are run where nobody has run them yet."""
     with alone_in(EXAMPLE):
-        if not is_fresh():
+        archive = BUILD / "regressor.tar.gz"
+        newest = max((EXAMPLE / name).stat().st_mtime for name in SOURCES)
+        if not (archive.exists() and archive.stat().st_mtime > newest):
             words = [sys.executable, str(ROOT / "scripts" / "run_examples.py"), EXAMPLE.name]
             done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
             assert done.returncode == 0, done.stdout + done.stderr

@@ -18,10 +18,12 @@ from support import gates
 from support.archives import pack, without_nginx
 from support.building import ROOT
 from support.capturing import body_of, captured
+from support.collector import Collector, collector
 from support.processes import descendants, is_running, wait_until_ended
 from support.running import Answer
 from support.scraping import scrape, scrape_open_metrics
 from support.stack import Stack
+from support.waiting import wait_until
 
 TOLD = (
     gates.SCRIPT
@@ -81,9 +83,16 @@ def pipeline(
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def received() -> Iterator[Collector]:
+    with collector() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, received: Collector) -> Iterator[Stack]:
     """One pipeline for all tests that leave it as it is, behind nginx if that is installed."""
-    with pipeline(tmp_path_factory.mktemp("pipeline"), env={**LIMITS, "TFS_PROXY_NGINX": "true"}) as stack:
+    env = {**LIMITS, **received.env, "TFS_PROXY_NGINX": "true"}
+    with pipeline(tmp_path_factory.mktemp("pipeline"), env=env) as stack:
         yield stack
 
 
@@ -137,15 +146,25 @@ def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None
 )
 def test_a_failing_stage_is_named(running: Stack, orders: Mapping[str, Any], status: int, words: str) -> None:
     """424 as SageMaker's ModelError, with the stage's status and words; also for size."""
-    check_failed(tell(running, orders), status, words)
-
-
-def check_failed(answer: Answer, status: int, words: str) -> None:
-    """It is a 424 with the stage's ``status``, its error begins with ``words`` and holds the stage's own."""
+    answer = tell(running, orders)
     assert answer.status == 424
     assert answer.json["error"].startswith(words)
     assert answer.json["OriginalStatusCode"] == status
     assert answer.json["OriginalMessage"] in answer.json["error"]
+
+
+def test_each_stage_makes_its_span_in_the_client_s_trace(running: Stack, received: Collector) -> None:
+    """The pipeline itself makes none, and passes on the headers."""
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    assert tell(running, traceparent=f"00-{trace}-{parent}-01").status == 200
+
+    def servers() -> list[str]:
+        return [span.parent_id for span in received.servers() if span.trace_id == trace]
+
+    wait_until(lambda: len(servers()) >= 2, 60, "both stages' spans are here")
+    assert servers() == [parent] * 2
+    spans = {span.name for span in received.spans if span.trace_id == trace}
+    assert spans == {"POST /invocations", "read", "transform_fn"}
 
 
 def test_many_requests_at_once_get_their_own_answers(running: Stack) -> None:

@@ -233,17 +233,13 @@ def test_our_container_serves_and_is_started_anew(tmp_path: Path) -> None:
         endpoint.wait_for_log("v/2 is in service")
         (dead, _) = endpoint.children()["gunicorn"][:2]
         endpoint.wait_for_log("endpoint shop: InService")
-        kill_container_of(endpoint, dead)
+        process = dead
+        while parent_of(process) != endpoint.process.pid:
+            process = parent_of(process)
+        os.kill(process, signal.SIGKILL)
         endpoint.wait_for_log("v/3 is in service")
         again = endpoint.invoke_endpoint("x", ContentType="text/plain")["Body"].read()
         assert again.startswith(b"hello ")
-
-
-def kill_container_of(endpoint: Endpoint, process: int) -> None:
-    """Kill the container that a process belongs to, which is a child of the endpoint's own process."""
-    while parent_of(process) != endpoint.process.pid:
-        process = parent_of(process)
-    os.kill(process, signal.SIGKILL)
 
 
 def parent_of(process: int) -> int:

@@ -87,7 +87,8 @@ def test_a_closed_session_is_refused(endpoint: Endpoint) -> None:
 def test_a_session_ends_with_its_instance(endpoint: Endpoint) -> None:
     """Once the instance is replaced, its sessions are refused by a sentence, and others go on."""
     other, session = opened(endpoint, "1", TargetVariant="a"), opened(endpoint, "1", TargetVariant="b")
-    os.kill(_container_of(endpoint, session), signal.SIGKILL)
+    above = psutil.Process(said(endpoint, session, "who")["parent"]).parents()
+    os.kill(next(process.pid for process in above if "serve" in process.cmdline()), signal.SIGKILL)
 
     def is_refused() -> bool:
         try:
@@ -99,9 +100,3 @@ def test_a_session_ends_with_its_instance(endpoint: Endpoint) -> None:
     wait_until(is_refused, 60.0, "the session is refused")
     assert said(endpoint, other, "2")["texts"] == ["1", "2"]
     assert opened(endpoint, "1")
-
-
-def _container_of(endpoint: Endpoint, session: str) -> int:
-    """The process of `serve` above the worker that answers a session."""
-    above = psutil.Process(said(endpoint, session, "who")["parent"]).parents()
-    return next(process.pid for process in above if "serve" in process.cmdline())
