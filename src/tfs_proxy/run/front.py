@@ -92,7 +92,7 @@ class Front:
         return f"{self.url}, {sockets.reach(self._listeners)}"
 
     @property
-    def _takes_grpc(self) -> bool:
+    def takes_grpc(self) -> bool:
         return self._grpc_port is not None or (self._proxy is not None and bool(self._proxy.grpc_listeners))
 
     def open(self, many_models: MultiModelRoutes | None) -> None:
@@ -117,7 +117,7 @@ class Front:
 
     def start_translator(self, open_inference: str) -> None:
         """Starts the process of the Open Inference Protocol over gRPC, which ``open_inference`` answers."""
-        if self._takes_grpc and open_inference != OFF:
+        if self.takes_grpc and open_inference != OFF:
             seconds = nginx.answer_seconds(self._settings)
             listen = None if self._grpc_port is None else sockets.shown_address(self._grpc_port)
             spec = translator.process(
@@ -154,7 +154,7 @@ class Front:
 
         nginx reaches each by a link, which is there as long: it needs no reload.
         """
-        if not self._takes_grpc:
+        if not self.takes_grpc:
             return
         ready = {index: workspace.grpc_socket(index) for index in loaded}
         for index in range(self._settings.instance_count):

@@ -28,7 +28,7 @@ from tfs_proxy.run.many_models.admission import (
 )
 from tfs_proxy.run.many_models.model import LoadCounts, Model
 from tfs_proxy.run.many_models.model_stack import ModelStack, RunFacts
-from tfs_proxy.run.many_models.uses import LastUses, ModelUse
+from tfs_proxy.run.many_models.uses import LastUses, ModelUse, ServedCounts
 from tfs_proxy.run.nginx.many_models import STACKS
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import StackState
@@ -225,6 +225,7 @@ class ModelStacks:
         self._promised: set[str] = set()
         self._stop_by: float | None = None
         self._served: dict[str, Collection[str]] = {}
+        self.served_counts = ServedCounts()
         self._last_uses = LastUses(self._requests_of)
 
     def make_folders(self) -> None:
@@ -334,5 +335,6 @@ class ModelStacks:
                 self._records.forget(counted_name)
 
     def _requests_of(self, name: str) -> int:
-        models = self._records.counts.models
-        return 0 if models is None else sum(map(models.requests_of, self._served.get(name, ())))
+        names, models = self._served.get(name, ()), self._records.counts.models
+        seen = 0 if models is None else sum(map(models.requests_of, names))
+        return seen + self.served_counts.of(names)

@@ -28,6 +28,7 @@ from tfs_proxy.run.many_models.model_stack import HttpGates, RunFacts
 from tfs_proxy.run.many_models.models import ModelRegistry, ModelStacks
 from tfs_proxy.run.many_models.on_demand import OnDemandModels
 from tfs_proxy.run.many_models.shared_servers import SharedServers
+from tfs_proxy.run.many_models.uses import COUNT_SECONDS
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES, MultiModelRoutes
@@ -293,8 +294,13 @@ class ManyModels:
     async def watch(self) -> None:
         """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
         work: list[Awaitable[None]] = [self._common.servers.watch()]
-        if self._on_demand is not None and self._settings.model_idle_seconds:
-            work.append(self._on_demand.unload_idle(self._settings.model_idle_seconds))
+        idle_seconds = self._settings.model_idle_seconds
+        if self._on_demand is not None and self._front.takes_grpc:
+            servers, seconds = self._common.servers, min(COUNT_SECONDS, idle_seconds / 2 or COUNT_SECONDS)
+            counts = self._stacks.served_counts
+            work.append(counts.follow(servers.instances, servers.metrics_path, seconds))
+        if self._on_demand is not None and idle_seconds:
+            work.append(self._on_demand.unload_idle(idle_seconds))
         await self._common.children.watch_during(together(*work))
 
     def look(self) -> bool:

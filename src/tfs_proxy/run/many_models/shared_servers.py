@@ -136,6 +136,7 @@ class SharedServers:
     ) -> None:
         self.children = StackChildren(readiness, workspace, deaths=deaths, died=self._note_death)
         self.instances: tuple[Instance, ...] = ()
+        self.metrics_path: str | None = None
         self.have_had_models = False
         self._lost = lost
         self._settings, self._workspace = settings, workspace
@@ -163,9 +164,9 @@ class SharedServers:
         for instance in self.instances:
             spec = model_server_process(instance, settings, workspace, host, script=True, models=0)
             self.children.start_model_server(spec)
-        open_ports = open_to_the_outside(host.model_server, self.instances, script=True)
-        if open_ports:
+        if open_ports := open_to_the_outside(host.model_server, self.instances, script=True):
             log.info("%s", open_ports)
+        self.metrics_path = host.monitoring.path
         self._readiness.expect(self.instances, {})
         await self._until_reached()
         self.begun.set()
@@ -279,8 +280,7 @@ class SharedServers:
                     has_some = False
 
     def _memory(self) -> int:
-        pids = [server.pid for server in self.children.model_servers]
-        return sum(own_memory_of_tree(pid) for pid in pids if pid)
+        return sum(own_memory_of_tree(server.pid) for server in self.children.model_servers if server.pid)
 
     async def _reload(self) -> None:
         """Makes all model servers take the models that are wanted now.

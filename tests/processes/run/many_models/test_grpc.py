@@ -3,6 +3,7 @@
 import gzip
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -198,6 +199,26 @@ def test_a_call_loads_no_model(saved_models: Path, tmp_path: Path) -> None:
             assert slow.result()["y"].tolist() == [len(held.mark())]
         assert stack.wait() == 0
         assert list(stack.home.iterdir()) == []
+
+
+def test_a_model_that_is_used_by_grpc_alone_is_not_unloaded(saved_models: Path, tmp_path: Path) -> None:
+    """The model servers count its requests; another one is idle."""
+    for name in ("busy", "idle"):
+        pack(tmp_path / f"{name}.tar.gz", {}, {"half_plus_two": saved_models / "half_plus_two"})
+    env = {**GRPC, "TFS_PROXY_MODEL_IDLE_SECONDS": "3"}
+    with (
+        serving_many(*WORDS, "--multi-model", str(tmp_path), env=env) as stack,
+        grpc.insecure_channel(stack.grpc) as opened,
+    ):
+        for name in ("busy", "idle"):
+            stack.loaded(name, tmp_path / f"{name}.tar.gz")
+        stack.wait_until(
+            lambda: answers(opened, "busy") and stack.described("idle").status == 404,
+            "the idle one is unloaded",
+        )
+        for _ in range(8):
+            time.sleep(0.5)
+            assert answers(opened, "busy")
 
 
 def test_probes_and_tools_are_answered(channel: grpc.Channel) -> None:
