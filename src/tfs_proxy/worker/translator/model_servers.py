@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +83,7 @@ class ModelServers:
     def __init__(self, gates: Sequence[str], answer_seconds: float) -> None:
         self._gates, self._answer_seconds = tuple(map(Path, gates)), answer_seconds
         self._turns = itertools.count()
-        self._channels: dict[str, Any] = {}
+        self._channels: dict[str, tuple[Any, Callable[[str], Any]]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def call(self, path: str, message: bytes, context: Any) -> bytes:
@@ -98,7 +99,7 @@ class ModelServers:
 
     async def close(self) -> None:
         while self._channels:
-            await self._channels.popitem()[1].close()
+            await self._channels.popitem()[1][0].close()
 
     def _sockets(self) -> list[str]:
         """Sockets of the servers that may be called; channels to others close once their calls have ended."""
@@ -107,19 +108,20 @@ class ModelServers:
             with suppress(FileNotFoundError):
                 sockets.append(str(gate.readlink()))
         for gone in self._channels.keys() - sockets:
-            closing = asyncio.create_task(self._channels.pop(gone).close(self._answer_seconds))
+            closing = asyncio.create_task(self._channels.pop(gone)[0].close(self._answer_seconds))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         return sockets
 
     async def _ask(self, socket: str, path: str, message: bytes, context: Any) -> bytes:
         if socket not in self._channels:
-            self._channels[socket] = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+            channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+            self._channels[socket] = channel, cache(channel.unary_unary)
         left_seconds = context.time_remaining()
         limit_seconds = min(
             self._answer_seconds, self._answer_seconds if left_seconds is None else left_seconds
         )
-        method = self._channels[socket].unary_unary(path)
+        method = self._channels[socket][1](path)
         try:
             answer: bytes = await method(message, timeout=limit_seconds, metadata=_passed_on(context))
         except aio.AioRpcError as error:
