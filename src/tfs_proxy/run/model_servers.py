@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from msgspec import Struct
@@ -13,9 +13,11 @@ from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.plan import HostResources, ProcessPlan, plan
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.reloading import Snapshot, snapshot_of_folder
-from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.layout import Workspace
+
+User = Callable[[ChildProcess], None]
+"""A stack, as far as it is told of model servers that have ended."""
 
 Contents = Mapping[str, bytes]
 """A digest of each file of the models, by model, version and path in the version's folder."""
@@ -41,7 +43,7 @@ class ModelServers:
         self.workspace = workspace
         self.processes: list[ChildProcess] = []
         self.instances: tuple[Instance, ...] = ()
-        self.users: list[StackChildren] = []
+        self.users: list[User] = []
         self.held = ExitStack()
         self._started: _Started | None = None
 
@@ -72,15 +74,15 @@ class ModelServers:
 
     def lose(self, ended: ChildProcess) -> None:
         """Tells all users that this one has ended."""
-        for children in self.users:
-            children.lose(ended)
+        for tell in self.users:
+            tell(ended)
 
-    def kill_unless_shared(self, user: StackChildren) -> None:
+    def kill_unless_shared(self, user: User) -> None:
         """Ends them at once if nobody else uses them."""
         for server in self.processes if self.users == [user] else ():
             server.kill()
 
-    async def leave(self, user: StackChildren, seconds: float) -> None:
+    async def leave(self, user: User, seconds: float) -> None:
         """Ends them, within so many seconds, if nobody else uses them; idempotent."""
         if user in self.users:
             self.users.remove(user)

@@ -6,7 +6,7 @@ It opens the archive, starts model servers and workers, waits until they are rea
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
-from tfs_proxy.run.process import ChildProcess, Spawn, spawn
+from tfs_proxy.run.process import Spawn, spawn
 from tfs_proxy.run.programs import gunicorn, packages, streams
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run_loop import together
@@ -75,15 +75,12 @@ class Stack:
     def __init__(self, settings: Settings, request: ServeRequest, host: StackHost, of: str = "") -> None:
         self.settings, self.request = settings, request
         self.workspace = host.workspace
-        self.servers = ModelServers(host.workspace)
         self.packages: packages.Installed | None = None
         self.readiness = Readiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
         self.children = StackChildren(
             self.readiness,
             host.workspace,
-            model_servers=self.servers.processes,
             deaths=host.deaths,
-            died=self._note_death,
             own_exit_status=request.flags is not None,
             tick=host.tick,
             stream_reports=host.stream_reports,
@@ -107,8 +104,8 @@ class Stack:
         return None if self.planned is None else self.planned.deployment
 
     @property
-    def models(self) -> Mapping[str, Sequence[int]]:
-        return {} if self.deployment is None else self.deployment.models
+    def servers(self) -> ModelServers:
+        return self.children.servers
 
     @property
     def code_of_users(self) -> Path | None:
@@ -135,8 +132,7 @@ class Stack:
         self._packages_before = former.packages
         if not await former.servers.fit(prepared):
             return False
-        self.servers = former.servers
-        self.children.share_model_servers(self.servers.processes)
+        self.children.adopt(former.servers)
         return True
 
     async def expect(self, prepared: Prepared, port: int, *, counts_requests: bool = False) -> ProcessPlan:
@@ -149,7 +145,6 @@ class Stack:
         planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
         self._gpus = host.gpus
-        self.servers.users.append(self.children)
         if self.settings.reload and not host.common:
             self.servers.follow(prepared.models, planned, host)
         self.children.expect(deployment.script, self.settings.machine.memory_text)
@@ -217,21 +212,18 @@ class Stack:
 
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
-        self.servers.kill_unless_shared(self.children)
+        self.servers.kill_unless_shared(self.children.lose)
 
     async def stop_model_servers(self, seconds: float) -> None:
         """Ends the model servers if nobody else uses them, or has common ones remove its models."""
         if self._host.servers is not None and self._added:
             await self._host.servers.remove(self._added)
-        await self.servers.leave(self.children, seconds)
+        await self.servers.leave(self.children.lose, seconds)
 
     def close(self) -> None:
         """Closes its control API."""
         if self._control_api is not None:
             self._control_api.close()
-
-    def _note_death(self, ended: ChildProcess) -> None:
-        self.servers.lose(ended)
 
     def _where_scripts_load(self) -> str:
         lines = sorted(set(self.readiness.heartbeats.loading_lines()))

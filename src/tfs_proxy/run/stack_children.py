@@ -5,12 +5,12 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 
 from tfs_proxy.model.report.prepare import without_workspace
 from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.host.processes import describe_exit, shell_status
+from tfs_proxy.run.model_servers import ModelServers
 from tfs_proxy.run.process import ChildProcess, ProcessSpec, Spawn, spawn
 from tfs_proxy.run.programs import gunicorn, streams
 from tfs_proxy.run.readiness import Readiness, StackState
@@ -35,7 +35,6 @@ class StackChildren(Children):
     """The model servers, which run on ``devices``, gunicorn, and the process of bidirectional streams.
 
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
-    ``died`` is called for each model server that ends.
     """
 
     def __init__(
@@ -43,20 +42,19 @@ class StackChildren(Children):
         readiness: Readiness,
         workspace: Workspace,
         *,
-        model_servers: list[ChildProcess] | None = None,
         deaths: Deaths | None = None,
         own_exit_status: bool = False,
         tick: Tick = lambda: None,
-        died: Callable[[ChildProcess], None] = lambda _child: None,
         stream_reports: StreamReports | None = None,
     ) -> None:
         counted = Deaths() if deaths is None else deaths
         super().__init__(readiness.down, counted, tick)
-        self.model_servers: list[ChildProcess] = [] if model_servers is None else model_servers
+        self.servers = ModelServers(workspace)
+        self.servers.users.append(self.lose)
         self.workers: ChildProcess | None = None
         self.streams: ChildProcess | None = None
         self._readiness, self._workspace = readiness, workspace
-        self._own_exit_status, self._died = own_exit_status, died
+        self._own_exit_status = own_exit_status
         self._stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
@@ -71,9 +69,14 @@ class StackChildren(Children):
         """Names packages that the script's requirements replace in the workers."""
         self._replaced = replaced
 
-    def share_model_servers(self, of_others: list[ChildProcess]) -> None:
-        """Has those that others have started, who restart them."""
-        self.model_servers = of_others
+    @property
+    def model_servers(self) -> list[ChildProcess]:
+        return self.servers.processes
+
+    def adopt(self, servers: ModelServers) -> None:
+        """Uses model servers of others, who restart them."""
+        self.servers = servers
+        servers.users.append(self.lose)
 
     def lose(self, model_server: ChildProcess) -> None:
         """Notes that one of its model servers has ended, whoever has started it."""
@@ -107,9 +110,6 @@ class StackChildren(Children):
         """Lets requests and streams end, then ends gunicorn."""
         await asyncio.gather(*(child.stop(seconds) for child in self.of_script()))
 
-    async def stop_model_servers(self, seconds: float) -> None:
-        await asyncio.gather(*(server.stop(seconds) for server in self.model_servers))
-
     def of_script(self) -> list[ChildProcess]:
         """Gunicorn, and the process of streams."""
         return [child for child in (self.workers, self.streams) if child is not None]
@@ -136,8 +136,7 @@ class StackChildren(Children):
             self._readiness.heartbeats.forget()
         starting = self._readiness.state is StackState.STARTING
         if child in self.model_servers:
-            self.lose(child)
-            self._died(child)
+            self.servers.lose(child)
             return not starting
         if child is self.workers and self._fails_by_packages(child):
             return False

@@ -5,7 +5,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -134,7 +134,8 @@ class SharedServers:
         deaths: Deaths | None,
         lost: Callable[[int], None],
     ) -> None:
-        self.children = StackChildren(readiness, workspace, deaths=deaths, died=self._note_death)
+        self.children = StackChildren(readiness, workspace, deaths=deaths)
+        self.children.servers.users.append(self._note_death)
         self.instances: tuple[Instance, ...] = ()
         self.metrics_path: str | None = None
         self.have_had_models = False
@@ -145,14 +146,13 @@ class SharedServers:
         self._reloads = Reloads(self._reload)
         self._misses: dict[int, int] = {}
         self._restoring: set[asyncio.Task[None]] = set()
-        self._held = ExitStack()
         self._ports: Sequence[tuple[int, int]] = ()
         self.begun, self._stopping = asyncio.Event(), asyncio.Event()
 
     def take_ports(self) -> None:
         """Reserves their ports: ``instances`` has them."""
         count, allowed = self._settings.instance_count, self._settings.safe_port_range
-        self._ports = sockets.model_server_ports(allowed, count, self._held)
+        self._ports = sockets.model_server_ports(allowed, count, self.children.servers.held)
         self.instances = instances_on(self._ports, self._workspace)
 
     async def start(self, request: ServeRequest) -> None:
@@ -230,7 +230,7 @@ class SharedServers:
         self._stopping.set()
 
     def close(self) -> None:
-        self._held.close()
+        self.children.servers.held.close()
 
     def _note_death(self, ended: ChildProcess) -> None:
         """Drops the models that an ended one may have been loading; it needs all others again."""

@@ -58,6 +58,21 @@ def test_tracebacks_quote_the_source_that_runs(serve: Serve, folder: Path) -> No
     stack.wait_for_log('raise ValueError("first")  # the old line')
 
 
+def test_a_model_server_that_was_taken_over_is_started_again(serve: Serve, folder: Path) -> None:
+    """The stack that has started it has ended by then; the one that serves hears of it."""
+    stack = serve(folder, "--reload", workers="1")
+    (server,), (worker,) = stack.children()["model_server"], stack.workers()
+    write(folder / "code" / "inference.py", script("second"))
+    stack.wait_until(lambda: answers(stack, "second"), "the new script answers")
+    stack.wait_until(lambda: not is_running(worker), "the former stack has ended")
+
+    os.kill(server, signal.SIGKILL)
+    stack.wait_until(lambda: stack.ask("GET", "/ping").status == 503, "the run is not ready")
+    stack.wait_until(lambda: stack.ask("GET", "/ping").status == 200, "it is ready again")
+
+    assert len(set(stack.children()["model_server"]) - {server}) == 1
+
+
 def test_a_misspelt_handler_is_refused_while_the_old_script_serves(serve: Serve, folder: Path) -> None:
     """What a start would only warn of keeps a change from serving."""
     stack = serve(folder, "--reload", workers="1")
