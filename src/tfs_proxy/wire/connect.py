@@ -71,21 +71,6 @@ def connect_unix(path: Path) -> Connect:
     return connect
 
 
-def connect_unix_patiently(path: Path, timeout_seconds: float) -> socket.socket:
-    """Connects to the unix socket at ``path``, waiting if the server's queue is full. Raises OSError.
-
-    With a timeout of Python's own, a full queue would refuse the socket at once.
-    """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        set_timeout(connection, timeout_seconds, socket.SO_SNDTIMEO)
-        connection.connect(str(path))
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
 def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -110,14 +95,6 @@ def has_unread_tcp(connection: socket.socket) -> bool:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, len(_NO_BYTES)) != _NO_BYTES
     except (AttributeError, OSError):  # not on Linux
         return has_unread(connection)
-
-
-def has_ended_tcp(connection: socket.socket) -> bool:
-    """True if the other side has closed a TCP connection; False if the system does not say."""
-    try:
-        return _tcp_state(connection) != _ESTABLISHED
-    except (AttributeError, OSError):  # not on Linux
-        return False
 
 
 def _tcp_state(connection: socket.socket) -> bytes:

@@ -41,10 +41,14 @@ class MemoryLedger:
                 )
             time.sleep(LOOK_SECONDS)
 
-    def release(self, size_bytes: int) -> None:
+    def count(self, size_bytes: int) -> None:
+        """Take ``size_bytes`` that a request under way can't do without, whatever others hold."""
         with self._table() as table:
-            self._held -= size_bytes
+            self._held += size_bytes
             table.write_own(self._held)
+
+    def release(self, size_bytes: int) -> None:
+        self.count(-size_bytes)
 
     def _try(self, size_bytes: int) -> bool:
         with self._table() as table:

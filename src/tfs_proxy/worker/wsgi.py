@@ -14,7 +14,6 @@ from tfs_proxy.serving.upstream.instances import (
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.values.memory import Ledger
 from tfs_proxy.worker import first_call
 from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
 from tfs_proxy.worker.many_models import ManyModelsApp
@@ -30,12 +29,12 @@ def _pool_requests(deployment: Deployment, servers: "BinaryUpstream") -> None:
     PooledRequests(deployment.instances, servers.rest).install()
 
 
-def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
+def _model_app(deployment: Deployment, workspace: Workspace, ledger: MemoryLedger) -> ContainerApp:
     from tfs_proxy.serving.script.load import load_script
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 
-    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds, ledger.count)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
     if deployment.script:
         from tfs_proxy.serving.script.load import when_imported
@@ -62,12 +61,12 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     return app
 
 
-def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ManyModelsApp:
+def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: MemoryLedger) -> ManyModelsApp:
     """Make one app for all models that come and go, which share connections to the model servers."""
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 
-    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds, ledger.count)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
 
     def create(of_model: Deployment) -> ContainerApp:
@@ -86,7 +85,7 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledge
     return app
 
 
-def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
+def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: MemoryLedger) -> ContainerApp:
     from tfs_proxy.serving.script.script_model import load_script_model
 
     script_model = load_script_model(deployment.script or "", deployment.import_paths)

@@ -18,7 +18,6 @@ from support.grpc_calls import PREDICT, predict, refusal
 from support.model_fixtures import EmbeddedServer
 from support.predict_messages import request_bytes, response_arrays
 from support.waiting import wait_until
-from tfs_proxy.wire import grpc_frames as frames
 from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
@@ -66,19 +65,27 @@ def test_a_text_longer_than_clients_take_is_cut(channel: grpc.Channel) -> None:
     assert 2_000 < len(text) < 8_000
 
 
-PING = frames.frame(frames.PING, 0, 0, bytes(8))
-RESET = b"".join(
-    frames.frame(frames.HEADERS, frames.END_HEADERS, stream, b"\x83\x86\x84\x41\x01x")
-    + frames.frame(frames.RST_STREAM, 0, stream, struct.pack(">L", frames.CANCEL))
-    for stream in range(1, 20_000, 2)
-)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2."""
+    return struct.pack(">BHBBL", 0, len(payload), kind, flags, stream) + payload
+
+
+HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 1, 3, 4, 6, 9
+END_HEADERS, CANCEL = 4, 8
 FLOODS = {
-    "PING": PING * 50_000,
-    "SETTINGS": frames.frame(frames.SETTINGS, 0, 0, b"") * 50_000,
-    "calls that are cancelled": RESET,
+    "PING": frame(PING, 0, 0, bytes(8)) * 50_000,
+    "SETTINGS": frame(SETTINGS, 0, 0, b"") * 50_000,
+    "calls that are cancelled": b"".join(
+        frame(HEADERS, END_HEADERS, stream, b"\x83\x86\x84\x41\x01x")
+        + frame(RST_STREAM, 0, stream, struct.pack(">L", CANCEL))
+        for stream in range(1, 20_000, 2)
+    ),
     "not HTTP/2": b"GET / HTTP/1.1\r\n\r\n" * 10_000,
-    "a header block without an end": frames.frame(frames.HEADERS, 0, 1, bytes(16_000))
-    + frames.frame(frames.CONTINUATION, 0, 1, bytes(16_000)) * 500,
+    "a header block without an end": frame(HEADERS, 0, 1, bytes(16_000))
+    + frame(CONTINUATION, 0, 1, bytes(16_000)) * 500,
 }
 
 
@@ -88,8 +95,8 @@ def test_a_flood_of_frames_holds_up_nobody(
 ) -> None:
     with socket.create_connection(("127.0.0.1", embedded_server.grpc_port), timeout=5) as flooding:
         with suppress(OSError):  # it may be hung up on, or not be read
-            greeting = b"" if name.startswith("not") else frames.PREFACE
-            flooding.sendall(greeting + frames.frame(frames.SETTINGS, 0, 0, b"") + FLOODS[name])
+            greeting = b"" if name.startswith("not") else PREFACE
+            flooding.sendall(greeting + frame(SETTINGS, 0, 0, b"") + FLOODS[name])
         assert predicted(channel) == [2.5]
     assert predicted(channel) == [2.5]
 

@@ -55,7 +55,6 @@ def test_what_is_imported_before_counts() -> None:
 UNWANTED = {
     "boto3",
     "google.protobuf",
-    "grpc",
     "h11",
     "ml_dtypes",
     "multiprocessing",

@@ -17,7 +17,6 @@ KEPT: Mapping[str, str] = {
     "msgspec": "it is not at version 1 yet, and the workers use what is new in it",
     "orjson": "the workers use what is new in it",
     "pysimdjson": "its major versions differ in what a document is",
-    "hpack": "its major versions differ in what a header is",
     "uvicorn": "it is not at version 1 yet, and streams are served by its inner classes",
     "h11": "it is not at version 1 yet, and uvicorn is built on it",
     "websockets": "its major versions differ, and streams use what is new in it",

@@ -1,32 +1,23 @@
 """Upstream over both APIs of a model server: arrays go over gRPC, JSON and metadata over REST."""
 
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.data.serving_json import answer_text as serving_text
-from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
-from tfs_proxy.observe.traces import OUTGOING
-from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records, TensorAnswer
+from tfs_proxy.serving.upstream.grpc_channels import Count, GrpcCalls
+from tfs_proxy.serving.upstream.interface import ModelAnswer, Records, TensorAnswer
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.serving.upstream.rest import RestUpstream, model_path
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import BadInput, UpstreamRefused, UpstreamUnavailable
+from tfs_proxy.values.errors import BadInput, UpstreamRefused
 from tfs_proxy.values.signature import Signature, Target
-from tfs_proxy.wire.connect import authority, connect_tcp, connect_unix_patiently
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import has_json
-from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed
-from tfs_proxy.wire.grpc_client import GrpcPool
-from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
-from tfs_proxy.wire.grpc_messages import CallAnswer
 from tfs_proxy.wire.protobuf_writer import Piece, map_entry, message_field
 from tfs_proxy.wire.protos.predict import model_spec
 from tfs_proxy.wire.protos.tensors import to_bits, to_pieces
@@ -40,14 +31,16 @@ _BFLOAT16 = "DT_BFLOAT16"
 class BinaryUpstream:
     """`tfs_proxy.serving.upstream.interface.Upstream` over gRPC and REST; threads and greenlets share one.
 
-    ``timeout_seconds`` is how long one call may take. Make it in the worker, after the fork: processes
-    must not share connections.
+    ``timeout_seconds`` is how long one call may take, and ``count`` counts large messages. Make it in the
+    worker, after the fork: processes must not share connections.
     """
 
-    def __init__(self, instances: Sequence[Instance], timeout_seconds: float) -> None:
+    def __init__(
+        self, instances: Sequence[Instance], timeout_seconds: float, count: Count = lambda _: None
+    ) -> None:
         self._load_balancer = LoadBalancer(instances)
         self._rest = RestUpstream(instances, timeout_seconds, load_balancer=self._load_balancer)
-        self._grpc = GrpcCalls(timeout_seconds)
+        self._grpc = GrpcCalls(timeout_seconds, count)
 
     @property
     def rest(self) -> RestUpstream:
@@ -140,72 +133,3 @@ def _tensor(name: str, array: npt.NDArray[Any], signature: Signature) -> Iterato
         return iter(to_pieces(array))
     except TypeError as error:
         raise BadInput(f'Input "{name}" is not a tensor: {error}.') from error
-
-
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
-
-_PROBE_SECONDS = 1.0
-_UNIX_AUTHORITY = "localhost"
-
-
-class GrpcCalls:
-    """Calls of Predict over a pool of connections per instance, shared by threads and greenlets."""
-
-    def __init__(self, timeout_seconds: float) -> None:
-        self._timeout_seconds = timeout_seconds
-        self._pools: dict[Instance, GrpcPool] = {}
-
-    def predict(
-        self,
-        instance: Instance,
-        message: Sequence[Piece],
-        url: str = "",
-        timeout_seconds: float | None = None,
-    ) -> ModelAnswer:
-        """Send a serialized PredictRequest, in pieces, to ``instance``.
-
-        A refusal of the model server is an answer with the status and body that its REST side gives.
-        Raises NotReached if no connection opens, UpstreamUnavailable if one breaks,
-        UpstreamTimeout if no answer comes in time, UpstreamError if it can't be read.
-        """
-        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        answer = self._pool(instance).call(PREDICT, message, seconds, OUTGOING.headers())
-        if answer.code is GrpcCode.OK:
-            return TensorAnswer.read(answer.message, url)
-        return _refusal(answer, instance, url)
-
-    def close(self) -> None:
-        """Close every connection; idempotent."""
-        while self._pools:
-            self._pools.popitem()[1].close()
-
-    def _pool(self, instance: Instance) -> GrpcPool:
-        pool = self._pools.get(instance)
-        return self._pools.setdefault(instance, _pool_of(instance)) if pool is None else pool
-
-
-def _pool_of(instance: Instance) -> GrpcPool:
-    """Connections to the unix socket of ``instance``, or to its port if it has none."""
-    if instance.grpc_socket:
-        return GrpcPool(partial(connect_unix_patiently, Path(instance.grpc_socket)), _UNIX_AUTHORITY)
-    open_connection = partial(connect_tcp, instance.host, instance.grpc_port)
-    return GrpcPool(open_connection, authority(instance.host, instance.grpc_port))
-
-
-def _refusal(answer: CallAnswer, instance: Instance, url: str) -> ModelAnswer:
-    """Answer for a refused call; raises UpstreamUnavailable if the server has ended."""
-    # NOTE: a server that ends answers as one with a full queue: the socket tells them apart.
-    if answer.code is GrpcCode.UNAVAILABLE and not _listens(instance):
-        raise UpstreamUnavailable(connection_closed(MODEL_SERVER))
-    body = serving_text.error(answer.text)
-    note_answer_of_model_server(body)
-    return ModelAnswer(HTTP_STATUS[answer.code], body, JSON_HEADERS, url)
-
-
-def _listens(instance: Instance) -> bool:
-    """True if a server accepts connections at the instance's address."""
-    family = socket.AF_UNIX if instance.grpc_socket else socket.AF_INET
-    address = instance.grpc_socket or (instance.host, instance.grpc_port)
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_PROBE_SECONDS)
-        return probe.connect_ex(address) == 0

@@ -15,7 +15,7 @@ from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, plan_processes
 from tfs_proxy.run.plan import ProcessPlan
 from tfs_proxy.run.readiness import Readiness
-from tfs_proxy.serving.upstream.binary import GrpcCalls
+from tfs_proxy.serving.upstream.grpc_channels import GrpcCalls
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tfs_proxy.observe.traces import OUTGOING, with_trace
-from tfs_proxy.serving.upstream.binary import PREDICT, GrpcCalls
+from tfs_proxy.serving.upstream.grpc_channels import PREDICT, GrpcCalls
 from tfs_proxy.values.deployment import Instance
 
 HEADERS: Mapping[str, str] = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "a=b"}
