@@ -15,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.serving.upstream.instances import fetch_deployment
+from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
@@ -55,7 +57,7 @@ _IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\
 """Line of a script that imports requests; if it is in a string, an unneeded import does no harm."""
 
 
-def on_starting(server: Any) -> None:
+def on_starting(_server: Any) -> None:
     """Import before the first worker is forked."""
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
@@ -63,8 +65,7 @@ def on_starting(server: Any) -> None:
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # the workers report it
     except (Exception, SystemExit, ModelHasModule):  # noqa: BLE001 - a worker will report it
-        for handler in server.log.error_log.handlers:
-            os.set_inheritable(handler.descriptor, True)
+        os.set_inheritable(LogConfig.inherited(inherited_environment()).descriptor, True)
         words = [word.replace(f"python:{__name__}", f"python:{hooks.__name__}") for word in sys.argv[1:]]
         os.execv(sys.executable, [sys.executable, "-m", MASTER, *words])  # noqa: S606 - needs no shell
 
