@@ -39,7 +39,11 @@ def batch_of_arrays(
     """
     if len(signature.inputs) == len(arrays) == 1:
         arrays = dict(zip(signature.inputs, arrays.values(), strict=True))
-    check_names(arrays, signature)
+    takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"
+    for name in sorted(arrays.keys() - signature.inputs.keys()):
+        raise BadInput(f'The body has an array "{from_client(name[:100])}"; {takes}.')
+    for name in sorted(signature.inputs.keys() - arrays.keys()):
+        raise BadInput(f'The body has no array "{name}"; {takes}.')
     for name, spec in signature.inputs.items():
         itemsize = array_type(spec).itemsize
         is_wider = itemsize > arrays[name].itemsize
@@ -57,15 +61,6 @@ def batch_of_arrays(
     if not records:
         raise BadInput("The body has no records.")
     return fitted(Batch(inputs, records), signature)
-
-
-def check_names(arrays: Mapping[str, Any], signature: Signature) -> None:
-    """Raise BadInput if names are missing or are not inputs of the model."""
-    takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"
-    for name in sorted(arrays.keys() - signature.inputs.keys()):
-        raise BadInput(f'The body has an array "{from_client(name[:100])}"; {takes}.')
-    for name in sorted(signature.inputs.keys() - arrays.keys()):
-        raise BadInput(f'The body has no array "{name}"; {takes}.')
 
 
 def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArray[Any]:

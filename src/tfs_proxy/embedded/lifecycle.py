@@ -4,7 +4,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -193,7 +193,19 @@ class ServableLifecycle:
         """
         catalog = self._catalog
         with catalog.changed:
-            labels = self._checked_labels(sources)
+            for source in sources:
+                model = self._catalog.models.get(source.name)
+                for label, version in source.labels.items():
+                    known = self._catalog.labels.get(source.name, {}).get(label, version)
+                    if self._labels_for_any or (self._labels_for_unavailable and known == version):
+                        continue
+                    if model is None or version not in model.serving:
+                        raise ServingError(
+                            GrpcCode.FAILED_PRECONDITION,
+                            f"Request to assign label to version {version} of model {source.name}, "
+                            "which is not currently available for inference",
+                        )
+            labels = {source.name: dict(source.labels) for source in sources}
             self._sources = tuple(sources)
             catalog.labels = labels
             for name in catalog.names - {source.name for source in sources}:
@@ -286,21 +298,6 @@ class ServableLifecycle:
             servable.retire()
         self._loads.close()
         self._unloads.shutdown()
-
-    def _checked_labels(self, sources: Sequence[ModelSource]) -> Mapping[str, Mapping[str, int]]:
-        for source in sources:
-            model = self._catalog.models.get(source.name)
-            for label, version in source.labels.items():
-                known = self._catalog.labels.get(source.name, {}).get(label, version)
-                if self._labels_for_any or (self._labels_for_unavailable and known == version):
-                    continue
-                if model is None or version not in model.serving:
-                    raise ServingError(
-                        GrpcCode.FAILED_PRECONDITION,
-                        f"Request to assign label to version {version} of model {source.name}, "
-                        "which is not currently available for inference",
-                    )
-        return {source.name: dict(source.labels) for source in sources}
 
     def _reconcile(self) -> None:
         with self._catalog.changed:

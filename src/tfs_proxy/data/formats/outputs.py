@@ -95,13 +95,9 @@ def json_of_outputs(outputs: Outputs) -> bytes:
 def columns_of_outputs(outputs: Outputs) -> bytes:
     """Write arrays by output name in column form; raises NotAcceptable for values that JSON can't carry."""
     outputs = portable(outputs, media.JSON)
-    columns = {name: _whole(name, outputs) for name in outputs}
+    columns = {name: whole(outputs[name], as_base64=_as_base64(name)) for name in outputs}
 
     return dumps({OUTPUTS: (next(iter(columns.values())) if len(columns) == 1 else columns)})
-
-
-def _whole(name: str, outputs: Outputs) -> Any:
-    return whole(outputs[name], as_base64=_as_base64(name))
 
 
 def _as_base64(name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.data.formats.csv_records import Row, csv_dialect, csv_rows
+from tfs_proxy.data.formats.csv_records import csv_dialect, csv_rows
 from tfs_proxy.data.formats.npy import write_npy
 from tfs_proxy.data.formats.outputs import csv_of_outputs, csv_of_values
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, whole
@@ -48,19 +48,15 @@ def array_of_csv(body: bytes, content_type: MediaType, budget: MemoryBudget) -> 
         return numbers
     budget.take_table(text, dialect.delimiter.encode(), STRING_BYTES)
     rows = list(islice(csv_rows(text, dialect.delimiter), int(bool(dialect.header)), None))
-    _check_widths(rows)
-    try:
-        return np.array([[float(cell) if cell.strip() else np.nan for cell in row] for row in rows])
-    except ValueError:
-        return np.array(rows)
-
-
-def _check_widths(rows: list[Row]) -> None:
     if not rows:
         raise BadInput("The body has no records.")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
             raise BadInput(f"Row {number} has {len(row)} columns, but row 1 has {len(rows[0])}.")
+    try:
+        return np.array([[float(cell) if cell.strip() else np.nan for cell in row] for row in rows])
+    except ValueError:
+        return np.array(rows)
 
 
 def plain(value: Any) -> Any:

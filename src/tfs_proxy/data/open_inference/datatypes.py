@@ -101,7 +101,11 @@ def from_raw(
     """
     size = math.prod(shape)
     if datatype.item_bytes is None:
-        return _strings(raw, size, subject, budget or MemoryBudget()).reshape(shape)
+        strings = elements(raw, size, subject, budget or MemoryBudget())
+        array = np.empty(size, BYTES)
+        for number, value in enumerate(strings):
+            array[number] = value
+        return array.reshape(shape)
     if len(raw) != size * datatype.item_bytes:
         raise BadInput(
             f"{subject} has {len(raw)} bytes, but {datatype.name} of the shape {list(shape)} takes "
@@ -125,14 +129,6 @@ def to_raw(array: npt.NDArray[Any], datatype: Datatype) -> Raw:
         return to_bits(np.asarray(array, np.float32)).astype("<u2", copy=False).tobytes()
     laid_out = np.ascontiguousarray(array, datatype.array.newbyteorder("<"))
     return laid_out.reshape(-1).view(np.uint8).data if laid_out.size else b""
-
-
-def _strings(raw: Raw, size: int, subject: str, budget: MemoryBudget) -> npt.NDArray[Any]:
-    strings = elements(raw, size, subject, budget)
-    array = np.empty(size, BYTES)
-    for number, value in enumerate(strings):
-        array[number] = value
-    return array
 
 
 def elements(raw: Raw, count: int, subject: str, budget: MemoryBudget) -> Iterator[bytes]:

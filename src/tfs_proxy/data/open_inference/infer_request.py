@@ -77,7 +77,15 @@ class InferRequest(Struct, frozen=True):
         if self.raw is not None:
             return _raw_batch(self.raw, signature)
         arrays = {given.name: given for given in self.inputs}
-        _check_names([given.name for given in self.inputs], signature)
+        names = [given.name for given in self.inputs]
+        takes = f"the model takes {_listed(tuple(signature.inputs))}"
+        for name in names:
+            if name not in signature.inputs:
+                raise BadInput(f"{named('input', name)} is unknown: {takes}.")
+        check_once(names)
+        for name in signature.inputs:
+            if name not in names:
+                raise BadInput(f"{named('input', name)} is missing: {takes}.")
         for name, spec in signature.inputs.items():
             _check(arrays[name], spec)
         inputs = {name: arrays[name].array for name in signature.inputs}
@@ -117,17 +125,6 @@ def check_once(names: Iterable[str]) -> None:
         if name in seen:
             raise BadInput(f"{named('input', name)} comes twice.")
         seen.add(name)
-
-
-def _check_names(names: Sequence[str], signature: Signature) -> None:
-    takes = f"the model takes {_listed(tuple(signature.inputs))}"
-    for name in names:
-        if name not in signature.inputs:
-            raise BadInput(f"{named('input', name)} is unknown: {takes}.")
-    check_once(names)
-    for name in signature.inputs:
-        if name not in names:
-            raise BadInput(f"{named('input', name)} is missing: {takes}.")
 
 
 def _check(given: InferInput, spec: TensorSpec) -> None:

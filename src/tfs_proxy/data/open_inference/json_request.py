@@ -283,20 +283,16 @@ def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArra
         shown = f"{subject}: value {position + 1} is {_shown(leaves[position])}"
         raise BadInput(f"{shown}, but {datatype.name} takes {in_words}.")
     if datatype.array == BYTES:
-        return _strings(leaves, subject)
+        array = np.empty(len(leaves), BYTES)
+        try:
+            for number, leaf in enumerate(leaves):
+                array[number] = leaf.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"{subject}: value {number + 1} has half a surrogate pair.") from None
+        return array
     if datatype.array.kind in "iu":
         _check_range(leaves, datatype, subject)
     return np.array(leaves, datatype.array)
-
-
-def _strings(leaves: Sequence[str], subject: str) -> npt.NDArray[Any]:
-    array = np.empty(len(leaves), BYTES)
-    try:
-        for number, leaf in enumerate(leaves):
-            array[number] = leaf.encode()
-    except UnicodeEncodeError:
-        raise BadInput(f"{subject}: value {number + 1} has half a surrogate pair.") from None
-    return array
 
 
 def _check_range(leaves: Sequence[int], datatype: Datatype, subject: str) -> None:

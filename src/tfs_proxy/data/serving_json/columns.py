@@ -85,7 +85,17 @@ def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
         raise BadInput("The body holds no records.")
     named = _named(records)
     if named:
-        _check_names(records, signature)
+        expected = signature.inputs.keys()
+        for number, record in enumerate(records, 1):
+            if record.keys() == expected:
+                continue
+            for name in (name for name in record if name not in expected):
+                raise BadInput(
+                    f"Record {number} names {_shown(name)}, which is not an input of the model "
+                    f"({_names(signature)})." + _serving_hint(name)
+                )
+            missing = ", ".join(f'"{name}"' for name in sorted(expected - record.keys()))
+            raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
         return Batch(
             {
                 name: column([record[name] for record in records], spec)
@@ -124,7 +134,15 @@ def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
         location = _location(odd, len(flat), len(values), spec)
         raise WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
     if kind is Kind.STRING:
-        return _strings(flat, len(values), spec).reshape(shape)
+        array = np.empty(len(flat), BYTES)
+        for index, value in enumerate(flat):
+            try:
+                array[index] = _bytes(value)
+            except ValueError as error:
+                raise BadInput(
+                    f"{_location(index, len(flat), len(values), spec)}: {_shown(value)} {error}."
+                ) from None
+        return array.reshape(shape)
     return _numbers(flat, len(values), spec, dtype).reshape(shape)
 
 
@@ -138,20 +156,6 @@ def _named(records: Sequence[Any]) -> bool:
         what = "an object" if by_name[odd] else "not an object"
         raise BadInput(f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs.")
     return False
-
-
-def _check_names(records: Sequence[Mapping[str, Any]], signature: Signature) -> None:
-    expected = signature.inputs.keys()
-    for number, record in enumerate(records, 1):
-        if record.keys() == expected:
-            continue
-        for name in (name for name in record if name not in expected):
-            raise BadInput(
-                f"Record {number} names {_shown(name)}, which is not an input of the model "
-                f"({_names(signature)})." + _serving_hint(name)
-            )
-        missing = ", ".join(f'"{name}"' for name in sorted(expected - record.keys()))
-        raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
 
 
 def _serving_hint(name: str) -> str:
@@ -210,18 +214,6 @@ def _out_of_range(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np
             location = _location(index, len(flat), records, spec)
             return BadInput(f"{location}: {_shown(value)} is out of the range of {spec.dtype}.")
     return BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
-
-
-def _strings(flat: Sequence[Any], records: int, spec: TensorSpec) -> npt.NDArray[Any]:
-    array = np.empty(len(flat), BYTES)
-    for index, value in enumerate(flat):
-        try:
-            array[index] = _bytes(value)
-        except ValueError as error:
-            raise BadInput(
-                f"{_location(index, len(flat), records, spec)}: {_shown(value)} {error}."
-            ) from None
-    return array
 
 
 def _bytes(value: Any) -> bytes:

@@ -25,7 +25,6 @@ from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.protos import (
     ClassificationResult,
-    InferenceTask,
     Input,
     MultiInferenceRequest,
     MultiInferenceResponse,
@@ -189,7 +188,25 @@ def multi_inference(
     servable: LoadedServable, request: MultiInferenceRequest, budget: MemoryBudget
 ) -> MultiInferenceResponse:
     """Several signatures on the same examples in one run. Raises ServingError, and what the budget does."""
-    plans = _task_plans(servable, request.tasks)
+    plans: list[Plan] = []
+    seen: set[str] = set()
+    for task in request.tasks:
+        if not task.model_spec.name:
+            raise invalid("Found ModelSpec with an empty model name.")
+        if task.model_spec.name != request.tasks[0].model_spec.name:
+            raise invalid("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
+        name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+        if name in seen:
+            raise invalid(f"Duplicate evaluation of signature: {name}")
+        seen.add(name)
+        if name not in servable.signatures:
+            raise invalid(f"Requested signature not found in model graph: {name}")
+        if task.method_name not in {CLASSIFY_METHOD, REGRESS_METHOD}:
+            raise ServingError(
+                GrpcCode.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}"
+            )
+        signature = signature_for(servable, name, task.method_name)
+        plans.append(plan_for(signature, task.method_name))
     examples = serialized(request.input, servable, budget)
     outputs = _run_together(servable, plans, examples)
     answer = MultiInferenceResponse()
@@ -210,29 +227,6 @@ def _run_together(servable: LoadedServable, plans: Sequence[Plan], examples: Arr
     runner = servable.tensor_runner([feeds[name] for name in sorted(feeds)], fetches, "MultiInference")
     outputs = runner.run({feed.alias: examples for feed in feeds.values()})
     return dict(zip(fetches, outputs, strict=True))
-
-
-def _task_plans(servable: LoadedServable, tasks: Sequence[InferenceTask]) -> list[Plan]:
-    plans: list[Plan] = []
-    seen: set[str] = set()
-    for task in tasks:
-        if not task.model_spec.name:
-            raise invalid("Found ModelSpec with an empty model name.")
-        if task.model_spec.name != tasks[0].model_spec.name:
-            raise invalid("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
-        name = task.model_spec.signature_name or DEFAULT_SIGNATURE
-        if name in seen:
-            raise invalid(f"Duplicate evaluation of signature: {name}")
-        seen.add(name)
-        if name not in servable.signatures:
-            raise invalid(f"Requested signature not found in model graph: {name}")
-        if task.method_name not in {CLASSIFY_METHOD, REGRESS_METHOD}:
-            raise ServingError(
-                GrpcCode.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}"
-            )
-        signature = signature_for(servable, name, task.method_name)
-        plans.append(plan_for(signature, task.method_name))
-    return plans
 
 
 def _checked(plan: Plan, outputs: Named, alias: str, data_type: int, count: int) -> Array | None:

@@ -84,21 +84,6 @@ def with_defaults(signature: ServableSignature, arrays: Mapping[str, Array]) -> 
     return {**defaults, **arrays}
 
 
-def chosen_outputs(signature: ServableSignature, output_filter: Sequence[str]) -> tuple[str, ...]:
-    """The aliases to answer with, sorted: those asked for, or all. Raises ServingError for a bad filter."""
-    seen = set()
-    for alias in output_filter:
-        if alias not in signature.outputs:
-            raise invalid(
-                f"output tensor alias not found in signature: {alias} Outputs expected to be in the set "
-                f"{_set(signature.outputs)}."
-            )
-        if alias in seen:
-            raise invalid(f"duplicate output tensor alias: {alias}")
-        seen.add(alias)
-    return tuple(sorted(seen)) or signature.aliases
-
-
 def outputs_of(runner: Runner, aliases: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Run, and name what comes out. Raises ServingError."""
     return dict(zip(aliases, runner.run(arrays), strict=True))
@@ -122,7 +107,17 @@ def predict(
     signature = signature_of(servable, request.model_spec.signature_name)
     check_inputs(signature, request.inputs.keys())
     arrays = _arrays(signature, request, budget)
-    aliases = chosen_outputs(signature, request.output_filter)
+    seen = set()
+    for alias in request.output_filter:
+        if alias not in signature.outputs:
+            raise invalid(
+                f"output tensor alias not found in signature: {alias} Outputs expected to be in the set "
+                f"{_set(signature.outputs)}."
+            )
+        if alias in seen:
+            raise invalid(f"duplicate output tensor alias: {alias}")
+        seen.add(alias)
+    aliases = tuple(sorted(seen)) or signature.aliases
     computed = servable.computed(signature, aliases)
     outputs = outputs_of(servable.runner(signature, computed), computed, arrays)
     if computed is not aliases:

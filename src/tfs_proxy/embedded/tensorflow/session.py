@@ -280,14 +280,7 @@ class SessionBackend:
             except Exception as error:
                 raise self._explained(error) from error
 
-        return self._typed(call, options.fetch)
-
-    def _typed(self, call: PreparedCall, fetches: Sequence[str]) -> PreparedCall:
-        """The call with the quantized types of its outputs, which sessions give as plain numbers.
-
-        Raises ServingError for an output that Python has no value for.
-        """
-        numbers = [kind.as_datatype_enum for kind in runtime.kinds_of(self.graph, fetches)]
+        numbers = [kind.as_datatype_enum for kind in runtime.kinds_of(self.graph, options.fetch)]
         for number in _INWARD & set(numbers):
             raise invalid(f"Failed to write JSON value for tensor type: {type_name(number)}")
         kinds = [QUANTIZED.get(number) for number in numbers]

@@ -184,7 +184,10 @@ class InstanceGroup(Struct):
         if missing > 0:
             await self._start_more(missing)
         for surplus in self.instances[count:]:
-            self._end_later(surplus)
+            self.instances.remove(surplus)
+            task = asyncio.create_task(_drained(surplus))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def replace_failed(self) -> None:
         failed = [each for each in self.instances if each.has_failed()]
@@ -216,12 +219,6 @@ class InstanceGroup(Struct):
         except BaseException:
             self.instances = [each for each in self.instances if each not in more]
             raise
-
-    def _end_later(self, surplus: VariantInstance) -> None:
-        self.instances.remove(surplus)
-        task = asyncio.create_task(_drained(surplus))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
 
 async def _drained(instance: VariantInstance) -> None:
