@@ -20,7 +20,7 @@ from wsgiref.util import setup_testing_defaults
 
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.fetch import fetch
-from tfs_proxy.model.report.served import look_into, takes_any_size
+from tfs_proxy.model.report.served import body_limits, doors_of, look_into
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
 from tfs_proxy.run.sessions import session_options
@@ -28,7 +28,7 @@ from tfs_proxy.serving.script.load import load_script, module_name
 from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.serving.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, open_inference_of
+from tfs_proxy.values.deployment import Deployment, TimeLimits
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
@@ -203,22 +203,17 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         instances=(model_server.choose(),) if contents.models else (),
         script=contents.script,
         import_paths=contents.import_paths,
-        max_payload_bytes=settings.max_payload_bytes,
-        max_decoded_bytes=settings.max_decoded_bytes,
-        max_decoded_total_bytes=settings.max_decoded_total_bytes,
-        request_timeout_seconds=settings.request_timeout_seconds,
-        rest_api=settings.rest_api,
+        bodies=body_limits(contents.script, settings),
+        times=TimeLimits(settings.request_timeout_seconds),
+        doors=doors_of(contents.script, contents.script_model, settings),
         default_accept=settings.default_accept,
         script_model=contents.script_model,
-        open_inference=open_inference_of(settings.open_inference, contents.script, contents.script_model),
         version_labels=tuple(settings.version_labels),
-        console=settings.console,
         graph_folders=contents.graph_folders,
         csv_columns=contents.csv_columns,
         model_dir=contents.model_dir,
         is_batch=settings.batch,
         sessions=session_options(settings),
-        takes_any_size=takes_any_size(contents.script, settings),
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

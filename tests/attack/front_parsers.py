@@ -19,7 +19,7 @@ from attack.fronts import BODY
 from tfs_proxy.commands.serve import stages_of
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.pipeline.stage import ports_needed
-from tfs_proxy.values.deployment import WorkerState
+from tfs_proxy.values.deployment import BodyLimits, WorkerState
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.gunicorn_workers.plain_http import plain_request
@@ -88,7 +88,7 @@ def gunicorn_head(data: bytes) -> None:
 
 
 def chunks(data: bytes) -> None:
-    deployment = SimpleNamespace(max_payload_bytes=MEGABYTE, max_decoded_bytes=MEGABYTE)
+    deployment = SimpleNamespace(bodies=BodyLimits(MEGABYTE, MEGABYTE))
     reader = BodyReader(deployment)  # type: ignore[arg-type]  # all that it asks of a Deployment
     environ = create_environ(method="POST", headers={"Transfer-Encoding": "chunked"})
     environ["wsgi.input"] = _gunicorn_request(HEAD + data).body

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from support.deployments import deployment
 from tfs_proxy.run.nginx import config
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, TraceSampling
+from tfs_proxy.values.deployment import Deployment, Doors, TraceSampling
 from tfs_proxy.values.layout import Workspace
 
-SERVING = deployment(rest_api=True)
+SERVING = deployment(doors=Doors(rest_api=True))
 
 
 def nginx_config(
@@ -23,7 +23,7 @@ def nginx_config(
 ) -> str:
     """The whole configuration for one archive."""
     workspace = Workspace(Path("/run/tfs"))
-    served = replace(serving, traces=traces)
+    served = replace(serving, observation=replace(serving.observation, traces=traces))
     proxy = config.ProxyConfig("0.0.0.0:8080", ("unix:web.sock",), workspace.control_socket, serving=served)
     return config.config(proxy, Settings.from_env(dict(environ or {})), workspace)
 

@@ -146,7 +146,7 @@ class ArchiveStacks:
         deployment = planned.deployment
         self._records.expect(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
-        self._front.start_translator(deployment.open_inference)
+        self._front.start_translator(deployment.doors.open_inference)
         # A worker that is still loading would take code that is changed from now on, before it is tried.
         await stack.start_in_time(
             prepared, planned, self._front.web, every_worker=self._reloading is not None
@@ -305,10 +305,10 @@ def refuse_other_kind(before: Deployment, new: Deployment, *, by_users: bool = F
     """
     if by_users and before.script is not None and new.script is None:
         raise ScriptLoadError(f"{before.script} is gone: put one there.")
-    if before.open_inference != new.open_inference:
+    if before.doors.open_inference != new.doors.open_inference:
         raise ArchiveError(
-            f"the Open Inference Protocol would be answered by the {new.open_inference} instead of the "
-            f"{before.open_inference}: start again to serve this."
+            f"the Open Inference Protocol would be answered by the {new.doors.open_inference} instead of the "
+            f"{before.doors.open_inference}: start again to serve this."
         )
 
 

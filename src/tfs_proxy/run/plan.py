@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.model.report.served import Served, takes_any_size
+from tfs_proxy.model.report.served import Served, body_limits, doors_of
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.guarded import guard_of
 from tfs_proxy.run.process import ProcessSpec
@@ -20,11 +20,13 @@ from tfs_proxy.values.deployment import (
     OFF,
     CaptureOptions,
     Deployment,
+    GuardOptions,
     Instance,
+    Observation,
     ServedModel,
+    TimeLimits,
     TraceSampling,
     TransformLimits,
-    open_inference_of,
 )
 from tfs_proxy.values.layout import Workspace
 
@@ -136,46 +138,37 @@ def deployment_of(
     With ``many_models``, the folder of all models' workspaces, its workers serve models without a script.
     With ``by_flags`` the model server's flags say what is served: a script is never the model itself.
     """
-    guard = guard_of(settings)
+    guard, script_seconds = guard_of(settings), settings.script_timeout_seconds
+    if settings.gunicorn_worker_class == "sync":
+        script_seconds = min(script_seconds, settings.gunicorn_timeout_seconds)
     return Deployment(
         default_model=served.default_model,
         models={model.name: tuple(sorted(model.versions)) for model in served.models},
         instances=instances,
         script=None if many_models else served.script,
         import_paths=served.import_paths,
-        max_payload_bytes=settings.max_payload_bytes,
-        max_decoded_bytes=settings.max_decoded_bytes,
-        max_decoded_total_bytes=settings.max_decoded_total_bytes,
-        request_timeout_seconds=settings.request_timeout_seconds,
-        rest_api=settings.rest_api,
+        bodies=body_limits(None if by_flags else served.script, settings),
+        times=TimeLimits(settings.request_timeout_seconds, script_seconds, settings.wait_time_seconds),
+        doors=doors_of(served.script, served.script_model, settings),
+        guard=GuardOptions(guard.origins, guard.hosts, guard.is_local),
+        observation=Observation(
+            counts_requests,
+            str(settings.access_log),
+            traces,
+            capture_options(settings, of_many=bool(many_models or settings.loaded_as)),
+        ),
         transforms=transform_limits(settings),
         default_accept=settings.default_accept,
         script_model=None if many_models or by_flags else served.script_model,
-        script_timeout_seconds=(
-            min(settings.script_timeout_seconds, settings.gunicorn_timeout_seconds)
-            if settings.gunicorn_worker_class == "sync"
-            else settings.script_timeout_seconds
-        ),
-        wait_time_seconds=settings.wait_time_seconds,
-        capture=capture_options(settings, of_many=bool(many_models or settings.loaded_as)),
-        access_log=str(settings.access_log),
         inner_names=served.inner_names,
         loaded_as=settings.loaded_as,
-        open_inference=open_inference_of(settings.open_inference, served.script, served.script_model),
         version_labels=tuple(settings.version_labels),
-        console=settings.console,
         graph_folders=served.graph_folders,
         csv_columns=served.csv_columns(settings),
         model_dir=str(served.layout.root),
         is_batch=settings.batch,
-        takes_any_size=takes_any_size(None if by_flags else served.script, settings),
-        traces=traces,
-        counts_requests=counts_requests,
         many_models=None if many_models is None else str(many_models),
         sessions=session_options(settings),
-        allowed_origins=guard.origins,
-        allowed_hosts=guard.hosts,
-        is_local=guard.is_local,
     )
 
 

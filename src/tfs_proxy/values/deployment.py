@@ -10,7 +10,7 @@ from msgspec import Struct, convert, field, to_builtins
 from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 
 BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
-"""Values of `Deployment.open_inference`: the model answers, a script does, or nobody."""
+"""Values of `Doors.open_inference`: the model answers, a script does, or nobody."""
 
 
 class Instance(Struct, frozen=True):
@@ -33,6 +33,45 @@ class TransformLimits(Struct, frozen=True):
     payload_mb: int = 6
 
 
+class BodyLimits(Struct, frozen=True):
+    """Most bytes of a body as it comes, of its values, and of those of all requests at a time.
+
+    If one ``takes_any_size``, bodies that the script reads in parts have no limit.
+    """
+
+    payload_bytes: int
+    decoded_bytes: int = DEFAULT_DECODED_BYTES
+    decoded_total_bytes: int = 2 * DEFAULT_DECODED_BYTES
+    takes_any_size: bool = False
+
+
+class TimeLimits(Struct, frozen=True):
+    """Seconds for a request, for the script's answer to it, and to load models and script."""
+
+    request_seconds: float
+    script_seconds: float = 65.0
+    load_seconds: float = 300.0
+
+
+class Doors(Struct, frozen=True):
+    """Paths besides ``/invocations``: the model server's REST API, ``/v2``, and the page to try the models.
+
+    ``open_inference`` says who answers inferences of the Open Inference Protocol: model, script or off.
+    """
+
+    rest_api: bool = False
+    open_inference: str = "model"
+    console: bool = False
+
+
+class GuardOptions(Struct, frozen=True):
+    """Web pages that may call, further names of this server, and whether it listens to this machine alone."""
+
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    is_local: bool = False
+
+
 class TraceSampling(Struct, frozen=True):
     """Choice of requests to trace: this ``share`` of those that nobody has decided about.
 
@@ -50,6 +89,19 @@ class CaptureOptions(Struct, frozen=True):
     folder: str
     percent: float
     of_many: bool = False
+
+
+class Observation(Struct, frozen=True):
+    """What is kept of requests: traces, captured bodies, lines of the log.
+
+    ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
+    which ones they log, or give their stages of to nginx.
+    """
+
+    counts_requests: bool = False
+    access_log: str = "off"
+    traces: TraceSampling | None = None
+    capture: CaptureOptions | None = None
 
 
 class SessionOptions(Struct, frozen=True):
@@ -73,28 +125,22 @@ class Deployment(Struct, frozen=True):
     """Models, versions, instances and limits of one run.
 
     ``models`` maps each name to its version numbers, ascending; they are empty if the model server itself
-    follows the model's folder. ``script`` is the path of the user's inference.py, None if there is none;
-    ``import_paths`` are the folders its imports may come from, the first wins. Sizes are bytes.
-    ``rest_api`` publishes the model server's REST API, ``transforms`` says how a batch job should send.
-    ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
-    what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
-    model folder of an archive whose script is the model itself: then there are no models and no instances.
-    ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
-    which ones they log, or give their stages of to nginx. ``traces`` is None if requests are not traced,
-    ``capture`` if nothing is captured. ``inner_names`` maps names that requests may use to those in
-    ``models``; if there are any, requests reach no other model. ``many_models`` is the folder of the
-    workspaces of many models, by name, if workers serve all of them; then there are no ``models`` here.
-    ``loaded_as`` is the name of an archive loaded at run time: nginx names the model of each request.
-    ``open_inference`` says who answers inferences of the Open Inference Protocol: model, script or off.
-    ``version_labels`` are those that the settings give to versions.
-    ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
-    each model, by its name, if it is known where they lie; ``csv_columns`` are the inputs in the order of
-    the columns of CSV without a header, between commas, by the model's name.
-    ``model_dir`` is the folder of the archive, in which a script looks for its own files.
-    ``is_batch`` is True in a batch transform job. ``sessions`` is None if there are no sessions.
-    If it ``takes_any_size``, bodies that the script reads in parts have no limit.
-    ``streams`` says who serves bidirectional streams, on ``streams_socket``: the script, the model for
-    each message, or off. The last three are the guard's.
+    follows the model's folder. ``inner_names`` maps names that requests may use to those in ``models``; if
+    there are any, requests reach no other model. ``version_labels`` are those that the settings give to
+    versions. ``graph_folders`` are those of the newest version of each model, by its name, if it is known
+    where they lie; ``csv_columns`` are the inputs in the order of the columns of CSV without a header,
+    between commas, by the model's name.
+    ``script`` is the path of the user's inference.py, None if there is none; ``import_paths`` are the folders
+    its imports may come from, the first wins. ``script_model`` is the model folder of an archive whose script
+    is the model itself: then there are no models and no instances. ``model_dir`` is the folder of the
+    archive, in which a script looks for its own files.
+    ``default_accept`` is the answer's type for clients that send no Accept. ``transforms`` says how a batch
+    job should send, ``is_batch`` is True in one. ``sessions`` is None if there are none.
+    ``many_models`` is the folder of the workspaces of many models, by name, if workers serve all of them;
+    then there are no ``models`` here. ``loaded_as`` is the name of an archive loaded at run time: nginx names
+    the model of each request.
+    ``streams`` says who serves bidirectional streams, on ``streams_socket``: the script, the model for each
+    message, or off.
     """
 
     default_model: str
@@ -102,37 +148,25 @@ class Deployment(Struct, frozen=True):
     instances: tuple[Instance, ...]
     script: str | None
     import_paths: tuple[str, ...]
-    max_payload_bytes: int
-    request_timeout_seconds: float
-    max_decoded_bytes: int = DEFAULT_DECODED_BYTES
-    max_decoded_total_bytes: int = 2 * DEFAULT_DECODED_BYTES
-    rest_api: bool = False
+    bodies: BodyLimits
+    times: TimeLimits
+    doors: Doors = Doors()
+    guard: GuardOptions = GuardOptions()
+    observation: Observation = Observation()
     transforms: TransformLimits = TransformLimits()
     default_accept: str | None = None
     script_model: str | None = None
-    script_timeout_seconds: float = 65.0
-    wait_time_seconds: float = 300.0
-    counts_requests: bool = False
-    traces: TraceSampling | None = None
-    capture: CaptureOptions | None = None
-    access_log: str = "off"
     inner_names: Mapping[str, str] = field(default_factory=dict)
     many_models: str | None = None
     loaded_as: str | None = None
-    open_inference: str = "model"
     version_labels: tuple[str, ...] = ()
-    console: bool = False
     graph_folders: Mapping[str, str] = field(default_factory=dict)
     csv_columns: Mapping[str, str] = field(default_factory=dict)
     model_dir: str = ""
     is_batch: bool = False
     sessions: SessionOptions | None = None
-    takes_any_size: bool = False
     streams: str = OFF
     streams_socket: str = ""
-    allowed_origins: tuple[str, ...] = ()
-    allowed_hosts: tuple[str, ...] = ()
-    is_local: bool = False
 
     def served_name(self, name: str) -> str:
         """Name in the model server of the model that a request for this deployment calls ``name``."""
@@ -146,7 +180,7 @@ class Deployment(Struct, frozen=True):
     @property
     def publishes_rest(self) -> bool:
         """True if TF Serving's REST API is published, and there is one."""
-        return self.rest_api and bool(self.instances)
+        return self.doors.rest_api and bool(self.instances)
 
     def to_json(self) -> bytes:
         return json.dumps(to_builtins(self)).encode()
@@ -154,15 +188,6 @@ class Deployment(Struct, frozen=True):
     @classmethod
     def from_json(cls, body: bytes) -> "Deployment":
         return convert(json.loads(body), cls)
-
-
-def open_inference_of(choice: str, script: str | None, script_model: str | None) -> str:
-    """Answerer of inferences of the Open Inference Protocol: a script model has no model behind it."""
-    if choice == OFF:
-        return choice
-    if script_model is not None or (choice == BY_SCRIPT and script is not None):
-        return BY_SCRIPT
-    return "model"
 
 
 class StreamReport(Struct, frozen=True):

@@ -160,7 +160,7 @@ def create_app(
         inference: Inference = _add_model(app, deployment, bodies, plane)
     else:
         inference = _add_script(app, script, deployment, bodies, plane)
-    if deployment.open_inference != OFF:
+    if deployment.doors.open_inference != OFF:
         add_routes(app, deployment, inference, plane.signature, serves)
     app.add_route(OPENAPI.path, OpenApiResource(deployment, plane.signatures_of, script))
     console.add_routes(app, deployment, plane, None if script is None else script.description)
@@ -189,7 +189,7 @@ def _add_script(
         plane,
         deployment.models,
         deployment.default_model,
-        deployment.request_timeout_seconds,
+        deployment.times.request_seconds,
         deployment.model_dir,
     )
     caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
@@ -203,7 +203,7 @@ def _add_script(
     else:
         invocations = ScriptInvocations(deployment, bodies, caller, inference)
     _add_invocations(app, deployment, invocations)
-    return inference if deployment.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
+    return inference if deployment.doors.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
 
 
 def create_script_model_app(
@@ -230,7 +230,7 @@ def create_script_model_app(
     bodies = BodyReader(deployment, ledger)
     inference = ScriptModelInference(deployment, bodies, caller)
     _add_invocations(app, deployment, ScriptModelInvocations(deployment, bodies, caller, inference))
-    if deployment.open_inference != OFF:
+    if deployment.doors.open_inference != OFF:
         add_routes(app, deployment, inference, None, None)
     if ask_control_api is not None:
         add_relay(app, ask_control_api, bodies)
@@ -251,9 +251,9 @@ def _add_invocations(app: ContainerApp, deployment: Deployment, resource: Invoca
 
 
 def _app(deployment: Deployment, ping: Ping, metrics: FetchMetrics | None) -> ContainerApp:
-    watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
-    behind_nginx = not deployment.counts_requests
-    guard = Guard(deployment.allowed_origins, deployment.allowed_hosts, deployment.is_local)
+    watch = DeadlineWatch(deployment.times.script_seconds, deployment.script_folder)
+    behind_nginx = not deployment.observation.counts_requests
+    guard = Guard(deployment.guard.origins, deployment.guard.hosts, deployment.guard.is_local)
     targets, guarded = CertainTargets(behind_nginx=behind_nginx), Guarded(guard, behind_nginx=behind_nginx)
     middleware: list[object] = [targets, guarded, KnownMethods()]
     if deployment.loaded_as is not None:

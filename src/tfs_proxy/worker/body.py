@@ -35,8 +35,8 @@ class BodyReader:
     """
 
     def __init__(self, deployment: Deployment, ledger: Ledger | None = None) -> None:
-        self._limit_bytes = deployment.max_payload_bytes
-        self._decoded_bytes = deployment.max_decoded_bytes
+        self._limit_bytes = deployment.bodies.payload_bytes
+        self._decoded_bytes = deployment.bodies.decoded_bytes
         self._ledger = ledger
 
     def budget(self, req: falcon.Request) -> MemoryBudget:

@@ -45,7 +45,7 @@ class BodyInParts(io.RawIOBase):
 
     def __init__(self, req: falcon.Request, deployment: Deployment, watch: DeadlineWatch) -> None:
         self._length = req.content_length
-        self._limit_bytes = None if deployment.takes_any_size else deployment.max_payload_bytes
+        self._limit_bytes = None if deployment.bodies.takes_any_size else deployment.bodies.payload_bytes
         if self._limit_bytes is not None and (self._length or 0) > self._limit_bytes:
             raise too_large(self._limit_bytes)
         encoding = read_encoding(req.get_header("Content-Encoding"))

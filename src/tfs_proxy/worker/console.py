@@ -77,7 +77,7 @@ class PageFacts:
             streams=deployment.streams,
             defaultModel=deployment.default_model,
             defaultAccept=deployment.default_accept,
-            maxPayloadBytes=deployment.max_payload_bytes,
+            maxPayloadBytes=deployment.bodies.payload_bytes,
             restApi=deployment.publishes_rest,
             models={name: self._versions(name, numbers) for name, numbers in deployment.models.items()},
             labels={name: self._labels(name) for name in deployment.models},
@@ -125,8 +125,8 @@ def add_routes(
     description: Description | None = None,
 ) -> None:
     """Add ``GET /`` in any case, the page's files if it is on."""
-    app.add_route(ROOT.path, Root(has_console=deployment.console))
-    if deployment.console:
+    app.add_route(ROOT.path, Root(has_console=deployment.doors.console))
+    if deployment.doors.console:
         app.add_route(CONSOLE.path.format(name=FACTS), PageFacts(deployment, plane, description))
         app.add_route(CONSOLE.path, PageFiles())
 

@@ -41,10 +41,10 @@ def description(
         default_model=deployment.default_model,
         script=_bodies(script),
         rest_api=deployment.publishes_rest,
-        open_inference=deployment.open_inference,
-        console=deployment.console,
+        open_inference=deployment.doors.open_inference,
+        console=deployment.doors.console,
         default_accept=deployment.default_accept,
-        max_payload_bytes=deployment.max_payload_bytes,
+        max_payload_bytes=deployment.bodies.payload_bytes,
     )
     return document_text(service)
 

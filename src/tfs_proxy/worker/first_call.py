@@ -64,7 +64,7 @@ def _warm_up(
     from google.protobuf.message import DecodeError
 
     target = Target(deployment.default_model)
-    deadline = time.monotonic() + deployment.wait_time_seconds
+    deadline = time.monotonic() + deployment.times.load_seconds
     while not serves(target):
         if time.monotonic() > deadline:
             return

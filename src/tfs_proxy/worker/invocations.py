@@ -66,7 +66,7 @@ class ModelInvocations:
     def _is_inference(self, req: falcon.Request, target: Target, data: bytes, budget: MemoryBudget) -> bool:
         """True if JSON is of the Open Inference Protocol, as Triton's clients for SageMaker send it."""
         return (
-            self._deployment.open_inference != OFF
+            self._deployment.doors.open_inference != OFF
             and target.method == PREDICT
             and parse_media_type(req.content_type).type == JSON
             and is_request(data, budget)

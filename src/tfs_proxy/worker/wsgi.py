@@ -34,14 +34,14 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: MemoryLedge
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 
-    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds, ledger.count)
+    servers = BinaryUpstream(deployment.instances, deployment.times.request_seconds, ledger.count)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
     if deployment.script:
         from tfs_proxy.serving.script.load import when_imported
 
         when_imported("requests", partial(_pool_requests, deployment, servers))
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
-    pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
+    pass_on = upstream.patient(servers.rest.pass_on) if deployment.doors.rest_api else None
     of_control_api = partial(ping, workspace.control_socket)
     # The warm-up's requests do not reach scripts.
     own = None if script else create_app(deployment, upstream, ping=of_control_api, owns_upstream=False)
@@ -66,7 +66,7 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Memor
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 
-    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds, ledger.count)
+    servers = BinaryUpstream(deployment.instances, deployment.times.request_seconds, ledger.count)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
 
     def create(of_model: Deployment) -> ContainerApp:
@@ -74,7 +74,7 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Memor
             of_model,
             upstream,
             ping=partial(ping, workspace.control_socket),
-            pass_on=upstream.patient(servers.rest.pass_on) if of_model.rest_api else None,
+            pass_on=upstream.patient(servers.rest.pass_on) if of_model.doors.rest_api else None,
             ledger=ledger,
             serves=servers.rest.serves,
             owns_upstream=False,
@@ -101,7 +101,7 @@ def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Memo
 
 def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
     deployment = fetch_deployment(workspace.control_socket)
-    ledger = MemoryLedger(workspace.memory_ledger, deployment.max_decoded_total_bytes)
+    ledger = MemoryLedger(workspace.memory_ledger, deployment.bodies.decoded_total_bytes)
     if deployment.many_models is not None:
         return _many_models_app(deployment, workspace, ledger)
     create = _model_app if deployment.script_model is None else _script_model_app

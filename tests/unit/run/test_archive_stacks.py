@@ -9,7 +9,7 @@ from tfs_proxy.run import archive_stacks
 from tfs_proxy.run.archive_stacks import other_ports, refuse_other_kind
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.deployment import BodyLimits, Deployment, Doors, Instance, TimeLimits
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, MemoryLeft
@@ -32,11 +32,11 @@ def test_two_stacks_share_no_port_of_a_range() -> None:
 
 def test_the_protocol_is_not_answered_by_another_program() -> None:
     """The translator goes on, and knows only one."""
-    model = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
+    model = Deployment("m", {"m": (1,)}, (), None, (), BodyLimits(10), TimeLimits(5.0))
     refuse_other_kind(model, replace(model, models={"m": (1, 2)}))
 
     with pytest.raises(ArchiveError, match="answered by the script instead of the model: start again"):
-        refuse_other_kind(model, replace(model, open_inference="script"))
+        refuse_other_kind(model, replace(model, doors=Doors(open_inference="script")))
 
 
 MODELS_BYTES = 100 * MEGABYTE

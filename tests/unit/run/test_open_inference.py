@@ -11,7 +11,7 @@ from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.open_inference import OpenInferenceApi, ready_versions
 from tfs_proxy.run.readiness import Readiness, ServableState, StackState
-from tfs_proxy.values.deployment import Deployment, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import Deployment, Doors, WorkerPhase, WorkerState
 from tfs_proxy.wire.http_messages import HttpRequest
 
 AVAILABLE = ServableState("AVAILABLE")
@@ -29,7 +29,7 @@ class Run:
         )
         self.control_api = ControlApi(self, protocol.routes)
         self.deployment: Deployment | None = deployment(
-            "a", models=models, instances=instances, rest_api=True, script_model=script_model
+            "a", models=models, instances=instances, doors=Doors(rest_api=True), script_model=script_model
         )
 
     def serve(self) -> None:

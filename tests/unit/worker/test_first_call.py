@@ -7,7 +7,7 @@ from typing import Any
 from support.fake_upstream import Call, FakeUpstream
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy.data.formats.npy import read_npy
-from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.deployment import BodyLimits, Deployment, TimeLimits
 from tfs_proxy.worker import first_call
 
 
@@ -28,7 +28,8 @@ def warmed(folder: Path, app: App | None) -> list[Call]:
     """The calls of the model server itself, when the worker's warm-up has ended."""
     upstream = FakeUpstream()
     deployment = Deployment(
-        "half", {"half": (1,)}, (), None, (), 10, 5.0, graph_folders={"half": str(folder)}
+        *("half", {"half": (1,)}, (), None, (), BodyLimits(10), TimeLimits(5.0)),
+        graph_folders={"half": str(folder)},
     )
     call = first_call.begin(deployment, upstream, lambda _target: True, app)
     if call is not None:

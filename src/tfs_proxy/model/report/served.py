@@ -18,6 +18,7 @@ from tfs_proxy.model.script_syntax import (
 )
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import names
+from tfs_proxy.values.deployment import BY_MODEL, BY_SCRIPT, OFF, BodyLimits, Doors
 from tfs_proxy.values.errors import DiscoveryError, NoModelFound, ScriptLoadError
 from tfs_proxy.values.layout import ModelLayout, recorded_columns
 from tfs_proxy.values.signature import Signature, TensorSpec
@@ -116,10 +117,24 @@ class Served(Struct, frozen=True):
         return tuple(str(path) for path in (self.layout.code, self.layout.lib) if path.is_dir())
 
 
-def takes_any_size(script: str | None, settings: Settings) -> bool:
-    """True if the handler of ``script`` reads bodies in parts, and the settings give them no limit."""
+def body_limits(script: str | None, settings: Settings) -> BodyLimits:
+    """Limits of bodies; none for those that ``script`` reads in parts, if the settings give none."""
     ast_names = None if script is None else read_ast_names(Path(script))
-    return settings.max_payload_mb == 0 and ast_names is not None and reads_in_parts(ast_names)
+    return BodyLimits(
+        settings.max_payload_bytes,
+        settings.max_decoded_bytes,
+        settings.max_decoded_total_bytes,
+        settings.max_payload_mb == 0 and ast_names is not None and reads_in_parts(ast_names),
+    )
+
+
+def doors_of(script: str | None, script_model: str | None, settings: Settings) -> Doors:
+    """Paths that are open; a script model has no model behind it, and so answers ``/v2`` itself."""
+    answerer = settings.open_inference
+    if answerer != OFF:
+        by_script = script_model is not None or (answerer == BY_SCRIPT and script is not None)
+        answerer = BY_SCRIPT if by_script else BY_MODEL
+    return Doors(settings.rest_api, answerer, settings.console)
 
 
 def look_into(root: Path, settings: Settings) -> Served:

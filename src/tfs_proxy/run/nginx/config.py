@@ -152,7 +152,7 @@ class ProxyConfig(Struct, frozen=True):
         They may without a script, a default Accept and data capture.
         """
         serving = self.serving
-        if serving is None or serving.capture is not None:
+        if serving is None or serving.observation.capture is not None:
             return None
         if serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
@@ -292,7 +292,7 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
     """Routes to the model servers and workers of one archive, or of many models."""
     many, serving = proxy.multi_model, proxy.serving
     served = many or serving
-    sampling = served.traces if served else None
+    sampling = many.traces if many else serving.observation.traces if serving else None
     instances = served.instances if served else ()
     one_line = settings.batch or settings.default_accept == JSON
     is_fast = many is not None or proxy.fast is not None
@@ -306,7 +306,7 @@ def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
         "streams": serving.streams_socket if serving and serving.streams != OFF else None,
         "refused_streams": _refused_streams(proxy),
         "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
-        "takes_any_size": serving is not None and serving.takes_any_size,
+        "takes_any_size": serving is not None and serving.bodies.takes_any_size,
         "bad_gateway": "/.refused/502" if many else "= @again",
         "many": many_models.values(many, settings) if many else None,
     }

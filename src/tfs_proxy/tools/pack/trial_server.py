@@ -90,7 +90,7 @@ async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]"
     watching = asyncio.create_task(
         ModelWatch(deployment.instances, deployment.models, readiness).until_available()
     )
-    deadline = asyncio.get_running_loop().time() + deployment.wait_time_seconds
+    deadline = asyncio.get_running_loop().time() + deployment.times.load_seconds
     while not watching.done():
         await asyncio.wait({watching}, timeout=LOOK_SECONDS)
         if process.poll() is not None:
@@ -102,7 +102,7 @@ async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]"
         if asyncio.get_running_loop().time() > deadline:
             watching.cancel()
             raise StartTimeout(
-                f"not loaded within {deployment.wait_time_seconds:g} s: {readiness.missing()}."
+                f"not loaded within {deployment.times.load_seconds:g} s: {readiness.missing()}."
             )
     watching.result()
     failure = readiness.failure()

@@ -118,18 +118,18 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.reports.start()
             self.phase = WorkerPhase.LOADS
             deployment = fetch_deployment(workspace.control_socket)
-            wanted = access_log(deployment.access_log)
+            wanted = access_log(deployment.observation.access_log)
             if (spans := request_spans(deployment)) is not None:
                 observers.insert(0, spans)
                 self.closing.callback(spans.close)
-            if deployment.counts_requests:
+            if deployment.observation.counts_requests:
                 self.lines = OwnLines(workspace.requests, wanted)
                 observers.append(self.lines)
-            if deployment.capture is not None:
+            if deployment.observation.capture is not None:
                 from tfs_proxy.worker.capturing import Capture
 
-                self.capture = Capture(deployment.capture)
-            limit_seconds = deployment.wait_time_seconds
+                self.capture = Capture(deployment.observation.capture)
+            limit_seconds = deployment.times.load_seconds
             until = time.monotonic() + limit_seconds
             self.loading = Loading(self.new_lane(), deployment.script_folder, limit_seconds, until)
             super().load_wsgi()

@@ -68,13 +68,13 @@ def stages_for_nginx(wanted: AccessLog, record: RequestRecord) -> Sequence[tuple
 
 def request_spans(deployment: Deployment) -> "RequestSpans | None":
     """Begin traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are logged."""
-    if deployment.traces is None:
+    if deployment.observation.traces is None:
         return None
     try:
         # The import of OpenTelemetry takes a few hundred ms, and reads variables, too.
         from tfs_proxy.observe.spans import RequestSpans
 
-        marked = is_divided(deployment.traces) and not deployment.counts_requests
+        marked = is_divided(deployment.observation.traces) and not deployment.observation.counts_requests
         return RequestSpans(inherited_environment(), marked=marked)
     except Exception as error:  # noqa: BLE001 - odd values of the variables raise any error
         log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)

@@ -121,13 +121,13 @@ def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
 
 
 def _script(deployment: Deployment, options: StreamOptions) -> Script:
-    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    servers = BinaryUpstream(deployment.instances, deployment.times.request_seconds)
     upstream = ForDeployment(Recovering(servers, partial(settled, Path(options.control_socket))), deployment)
     models = WorkerModels(
         DataPlane(upstream, deployment.csv_columns),
         deployment.models,
         deployment.default_model,
-        deployment.request_timeout_seconds,
+        deployment.times.request_seconds,
         deployment.model_dir,
     )
     return ScriptCaller(load_script(deployment.script or "", deployment.import_paths), models)
@@ -142,9 +142,9 @@ async def _run(options: StreamOptions, deployment: Deployment, answering: Answer
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="stream-record"))
-    access = RequestLog(access_log(deployment.access_log))
+    access = RequestLog(access_log(deployment.observation.access_log))
     place = partial(_place_of_script, deployment.script_folder)
-    ledger = MemoryLedger(worker_workspace().memory_ledger, deployment.max_decoded_total_bytes, 0)
+    ledger = MemoryLedger(worker_workspace().memory_ledger, deployment.bodies.decoded_total_bytes, 0)
     streams = StreamServer(options, answering.serve, ledger, access, deployment.default_model, place)
     server = await streams.open()
     reporting = asyncio.create_task(_keep_reporting(streams, options))

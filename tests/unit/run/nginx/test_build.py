@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tfs_proxy.run.nginx import config
 from tfs_proxy.run.nginx.proxy import NginxBuild, read_build
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.deployment import BodyLimits, Deployment, Instance, TimeLimits
 from tfs_proxy.values.layout import Workspace
 
 WORKSPACE = Workspace(Path("/run/tfs"))
@@ -49,7 +49,9 @@ def test_only_an_nginx_that_counts_is_asked_how_many_requests_it_has(counts: boo
 
 def test_answers_that_nginx_can_not_edit_are_those_of_workers() -> None:
     """Requests whose answers are one line do not go past them."""
-    serving = Deployment("m", {"m": (1,)}, (Instance(0, 1, 2, "g"),), None, (), 1000, 60.0)
+    serving = Deployment(
+        "m", {"m": (1,)}, (Instance(0, 1, 2, "g"),), None, (), BodyLimits(1000), TimeLimits(60.0)
+    )
     proxy = config.ProxyConfig("0.0.0.0:8080", ("unix:w",), WORKSPACE.control_socket, serving=serving)
     settings = Settings.from_env({})
     text = config.config(proxy, settings, WORKSPACE)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from support.nginx_config import SERVING, nginx_config
 from tfs_proxy.run.nginx.config import most_large_bodies
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
-from tfs_proxy.values.deployment import CaptureOptions
+from tfs_proxy.values.deployment import CaptureOptions, Observation
 
 PCRE_STEPS = 10_000_000
 STEPS_A_CHARACTER = 2
@@ -63,7 +63,9 @@ def test_only_small_bodies_are_looked_at(length: int) -> None:
 def test_captured_requests_take_no_fast_path() -> None:
     """The workers record them."""
     assert "location @fast" in nginx_config()
-    assert "location @fast" not in nginx_config(replace(SERVING, capture=CaptureOptions("/a", 1.0)))
+    assert "location @fast" not in nginx_config(
+        replace(SERVING, observation=Observation(capture=CaptureOptions("/a", 1.0)))
+    )
 
 
 MEGABYTE = 1024 * 1024

@@ -14,6 +14,7 @@ from support.deployments import INSTANCE, deployment
 from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.serving.script.load import load_script
 from tfs_proxy.serving.upstream.interface import ModelAnswer
+from tfs_proxy.values.deployment import BodyLimits, Doors
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.worker.app import create_app
 
@@ -80,10 +81,9 @@ def make_front(tmp_path: Path) -> MakeFront:
         served = deployment(
             "half",
             script=None if script is None else script.path,
-            max_payload_bytes=LIMIT_BYTES,
-            max_decoded_bytes=4 * LIMIT_BYTES,
+            bodies=BodyLimits(LIMIT_BYTES, 4 * LIMIT_BYTES),
             loaded_as=loaded_as,
-            open_inference=open_inference,
+            doors=Doors(open_inference=open_inference),
             inner_names={} if nickname is None else {nickname: "half"},
         )
         app = create_app(served, upstream, script, ping=lambda: (200, b""), serves=serves)

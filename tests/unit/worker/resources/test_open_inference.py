@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from support.deployments import deployment
 from support.fake_upstream import Call
 from tfs_proxy.serving.script.script_model import load_script_model
+from tfs_proxy.values.deployment import Doors
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.app import create_script_model_app
@@ -291,7 +292,7 @@ def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
         instances=(),
         script=str(path),
         script_model=str(tmp_path),
-        open_inference="script",
+        doors=Doors(open_inference="script"),
     )
     app = create_script_model_app(served, load_script_model(str(path)), ping=lambda: (200, b""))
     return falcon.testing.TestClient(app)

@@ -6,7 +6,7 @@ import falcon.testing
 from openapi_spec_validator import validate
 
 from tfs_proxy.serving.script.script_model import load_script_model
-from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.deployment import BodyLimits, Deployment, Doors, TimeLimits
 from tfs_proxy.worker.app import create_script_model_app
 
 
@@ -51,7 +51,9 @@ def test_a_script_model(tmp_path: Any) -> None:
     path.write_text("def model_fn(d): return 1\ndef input_fn(d, t): ...\ndef predict_fn(d, m): ...")
     script_model = load_script_model(str(path))
     deployment = Deployment(
-        "of_script", {}, (), str(path), (), 1000, 60.0, script_model=str(tmp_path), open_inference="script"
+        *("of_script", {}, (), str(path), (), BodyLimits(1000), TimeLimits(60.0)),
+        script_model=str(tmp_path),
+        doors=Doors(open_inference="script"),
     )
     app = create_script_model_app(deployment, script_model, ping=lambda: (200, b""))
 
