@@ -4,7 +4,7 @@ import asyncio
 import math
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from itertools import combinations, islice
 from pathlib import Path
 from statistics import median
@@ -29,8 +29,9 @@ LEAST_DIFFERENCE_BYTES = 32 * MEGABYTE
 """Models of more similar sizes tell nothing about the factor: their scripts differ by more."""
 
 MOST_SAMPLES = 50  # the factor is the median over all pairs
-
 MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
+LONGEST_TURN_SECONDS: Final = 30.0
+"""A longer load goes on without its turn: it mostly waits by then."""
 
 
 class StackMemory(Struct, frozen=True):
@@ -57,13 +58,13 @@ class Occupancy(Struct, frozen=True):
     memory: MemoryLeft | None
     first_bytes: int = 0
 
-    def estimate(self) -> "MemoryEstimates":
-        by_kind = [
-            [stack for stack in self.measured if stack.has_workers is has_workers]
-            for has_workers in (True, False)
-        ]
-        known = [estimate_from(stacks) for stacks in by_kind if stacks]
-        return MemoryEstimates(known or [MemoryEstimate(BASE_BYTES, MODEL_FACTOR)])
+    def needed_by(self, bytes_on_disk: int) -> int:
+        """The memory of a model of the kind that takes most: only an open archive tells the kind."""
+        with_workers = [stack for stack in self.measured if stack.has_workers]
+        without = [stack for stack in self.measured if not stack.has_workers]
+        known = [estimate_from(stacks) for stacks in (with_workers, without) if stacks]
+        estimates = known or [MemoryEstimate(BASE_BYTES, MODEL_FACTOR)]
+        return max(estimate.for_model(bytes_on_disk) for estimate in estimates)
 
 
 class MemoryEstimate(Struct, frozen=True):
@@ -76,16 +77,6 @@ class MemoryEstimate(Struct, frozen=True):
         return math.ceil(self.base_bytes + self.factor * bytes_on_disk)
 
 
-class MemoryEstimates(Struct, frozen=True):
-    """One estimate for each kind of stack; only an open archive tells which kind a model is."""
-
-    each: Sequence[MemoryEstimate]
-
-    def for_model(self, bytes_on_disk: int) -> int:
-        """The memory of one stack in bytes, of the kind that takes most."""
-        return max(estimate.for_model(bytes_on_disk) for estimate in self.each)
-
-
 def refusal(
     name: str, bytes_on_disk: int, occupancy: Occupancy, memory_margin: float
 ) -> NotEnoughResources | None:
@@ -93,21 +84,25 @@ def refusal(
 
     ``memory_margin`` is the share of memory that is kept free.
     """
-    if occupancy.memory is None:
+    memory = occupancy.memory
+    if memory is None:
         return None
-    estimate = occupancy.estimate()
-    needed_bytes = estimate.for_model(bytes_on_disk) + occupancy.first_bytes
-    promised_bytes = _still_to_take(occupancy.loading, estimate)
-    kept_bytes = math.ceil(memory_margin * occupancy.memory.limit_bytes)
-    missing_bytes = needed_bytes + promised_bytes + kept_bytes - occupancy.memory.free_bytes
+    needed_bytes = occupancy.needed_by(bytes_on_disk) + occupancy.first_bytes
+    # Loads under way were promised this, and have not taken it yet.
+    promised_bytes = sum(
+        max(0, occupancy.needed_by(stack.bytes_on_disk) - stack.memory_bytes) for stack in occupancy.loading
+    )
+    kept_bytes = math.ceil(memory_margin * memory.limit_bytes)
+    missing_bytes = needed_bytes + promised_bytes + kept_bytes - memory.free_bytes
     if missing_bytes <= 0:
         return None
+    promised = f" ({_megabytes(promised_bytes)} for loads under way)" if promised_bytes else ""
     needs = f"about {_megabytes(needed_bytes)} ({_megabytes(bytes_on_disk)} on disk)"
+    left = f"{_megabytes(memory.free_bytes)} of {_megabytes(memory.limit_bytes)} are free{promised}"
     return NotEnoughResources(
-        f"model {name} needs {needs} of memory, and {_left(occupancy.memory, promised_bytes)}, of which "
-        f"{MARGIN_SETTING}={memory_margin:g} keeps {_megabytes(kept_bytes)} free: "
-        f"{_megabytes(missing_bytes)} too little. Unload a model, give the container more memory, "
-        "or lower the margin.",
+        f"model {name} needs {needs} of memory, and {left}, of which {MARGIN_SETTING}={memory_margin:g} "
+        f"keeps {_megabytes(kept_bytes)} free: {_megabytes(missing_bytes)} too little. Unload a model, give "
+        "the container more memory, or lower the margin.",
         missing_bytes,
     )
 
@@ -129,37 +124,22 @@ def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
     return MemoryEstimate(max(0.0, base_bytes), factor)
 
 
-def _still_to_take(loading: Sequence[StackMemory], estimate: MemoryEstimates) -> int:
-    """Memory that loads under way were promised and have not taken yet."""
-    return sum(max(0, estimate.for_model(stack.bytes_on_disk) - stack.memory_bytes) for stack in loading)
-
-
-def _left(memory: MemoryLeft, promised_bytes: int) -> str:
-    left = f"{_megabytes(memory.free_bytes)} of {_megabytes(memory.limit_bytes)} are free"
-    return f"{left} ({_megabytes(promised_bytes)} for loads under way)" if promised_bytes else left
-
-
 def _megabytes(size_bytes: int) -> str:
     return f"{math.ceil(size_bytes / MEGABYTE)} MB"
-
-
-def size_of(url: str) -> int:
-    """Bytes on disk of what is to be loaded; 0 if unknown. Waits for the disk: call it in a thread."""
-    try:
-        return bytes_on_disk(Path(url))
-    except OSError:
-        return 0
 
 
 def bytes_on_disk(path: Path, most_files: int = MOST_MEMBERS) -> int:
     """The size of a file, or of ``most_files`` below a folder; links count as their targets.
 
-    0 if there is nothing. An archive has its compressed size. Raises OSError if a folder can't be entered.
+    0 if it is unknown. An archive has its compressed size. Waits for the disk: call it in a thread.
     """
-    if not path.is_dir():
-        return _size(path)
-    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return sum(map(_size, {file.resolve() for file in islice(found, most_files)}))
+    try:
+        if not path.is_dir():
+            return _size(path)
+        found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+        return sum(map(_size, {file.resolve() for file in islice(found, most_files)}))
+    except OSError:  # a folder that can't be entered
+        return 0
 
 
 def _size(path: Path) -> int:
@@ -169,32 +149,15 @@ def _size(path: Path) -> int:
         return 0
 
 
-LONGEST_TURN_SECONDS: Final = 30.0
-"""A longer load goes on without its turn: it mostly waits by then."""
-
-
-class Turns:
-    """``count`` turns at a time; each ends with its block, or after ``longest_seconds``."""
-
-    def __init__(self, count: int, longest_seconds: float = LONGEST_TURN_SECONDS) -> None:
-        self._free = asyncio.Semaphore(count)
-        self._longest_seconds = longest_seconds
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Waits for a turn, and holds it."""
-        await self._free.acquire()
-        has_turn = True
-
-        def end() -> None:
-            nonlocal has_turn
-            if has_turn:
-                has_turn = False
-                self._free.release()
-
-        ending = asyncio.get_running_loop().call_later(self._longest_seconds, end)
-        try:
-            yield
-        finally:
-            ending.cancel()
-            end()
+@asynccontextmanager
+async def turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Waits for one of the ``turns``, and holds it for the block, but not for long."""
+    await turns.acquire()
+    held = ExitStack()
+    held.callback(turns.release)
+    ending = asyncio.get_running_loop().call_later(LONGEST_TURN_SECONDS, held.close)
+    try:
+        yield
+    finally:
+        ending.cancel()
+        held.close()

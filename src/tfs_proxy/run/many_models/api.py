@@ -6,16 +6,17 @@ docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` whe
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.run.many_models.models import ListedModel, ModelRegistry
+from tfs_proxy.run.many_models.model import Model
+from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import Load, OnDemandModels
 from tfs_proxy.run.nginx.many_models import SENDS_ON
 from tfs_proxy.values.errors import BadInput, UnknownModel, UnsupportedMediaType
@@ -25,18 +26,16 @@ from tfs_proxy.wire.media_types import JSON, parse
 from tfs_proxy.wire.routes import LOAD, LOADED, MODEL, MODELS, REACHABLE, SERVED, UNLOAD, Handlers
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
-SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
+PAGE_SIZE: Final = 100
+PAGE_FIELD: Final = "next_page_token"
+SHAPE: Final = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
 
 
-class LoadRequest(Struct, frozen=True):
-    """A request to load the model at ``url``, a path of this machine or in S3, as ``model_name``."""
+def read_load_request(body: bytes) -> tuple[str, str]:
+    """The name of a model, and its path or address. Ignores unknown fields.
 
-    model_name: str
-    url: str
-
-
-def read_load_request(body: bytes) -> LoadRequest:
-    """Ignores unknown fields. Raises BadInput that names the field at fault, and says why."""
+    Raises BadInput that names the field at fault, and says why.
+    """
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
@@ -50,7 +49,7 @@ def read_load_request(body: bytes) -> LoadRequest:
         )
     if not (url.startswith(S3_SCHEME) or PurePosixPath(url).is_absolute()) or not url.isprintable():
         raise BadInput("not a load request: url is not an absolute path on this machine")
-    return LoadRequest(name, url)
+    return name, url
 
 
 def _text(fields: dict[str, Any], field: str) -> str:
@@ -62,17 +61,17 @@ def _text(fields: dict[str, Any], field: str) -> str:
     return value
 
 
-PAGE_SIZE: Final = 100
+def page(models: Sequence[Model], query: str) -> tuple[Sequence[Model], str | None]:
+    """The models of the page that a query asks for, and the token of the next, if there is one.
 
-
-def page(models: Sequence[ListedModel], token: str | None) -> tuple[Sequence[ListedModel], str | None]:
-    """The models of a page and the token of the next, if there is one; ``models`` are sorted by name.
-
-    The token holds the last name of its page, so that loads and unloads between two pages make no other
-    model appear twice or never. Raises BadInput for a token that no page has given.
+    ``models`` are sorted by name. The token holds the last name of its page, so that loads and unloads
+    between two pages make no other model appear twice or never. Raises BadInput for any other token.
     """
-    last = None if token is None else _name_in(token)
-    rest = models if last is None else [model for model in models if model.name > last]
+    tokens = parse_qs(query, keep_blank_values=True).get(PAGE_FIELD, [])
+    if len(tokens) > 1:
+        raise BadInput(f"{PAGE_FIELD} stands more than once in the query")
+    last = _name_in(tokens[0]) if tokens else ""
+    rest = [model for model in models if model.name > last]
     shown = rest[:PAGE_SIZE]
     return shown, _token_after(shown[-1].name) if len(rest) > PAGE_SIZE else None
 
@@ -87,18 +86,14 @@ def _name_in(token: str) -> str:
     except ValueError:
         name = ""
     if not is_loaded_model_name(name) or _token_after(name) != token:
-        raise BadInput("next_page_token is not one that a list of models has given")
+        raise BadInput(f"{PAGE_FIELD} is not one that a list of models has given")
     return name
-
-
-PAGE_FIELD: Final = "next_page_token"
 
 
 class ModelsApi:
     """Loads, lists and unloads models; a request may wait ``ready_seconds`` for a load.
 
-    With ``on_demand`` a request for a model that is not loaded loads it. ``is_served`` returns true for a
-    name that a model server has for a model; ``load`` takes the paths of clients.
+    With ``on_demand`` a request for a model that is not loaded loads it; ``load`` takes the paths of clients.
     """
 
     def __init__(
@@ -106,10 +101,9 @@ class ModelsApi:
         registry: ModelRegistry,
         ready_seconds: float,
         on_demand: OnDemandModels | None = None,
-        is_served: Callable[[str], bool] = lambda _name: True,
         load: Load | None = None,
     ) -> None:
-        self._is_served, self._load_from = is_served, load or registry.load
+        self._load_from = load or registry.load
         self._registry = registry
         self._ready_seconds = ready_seconds
         self._on_demand = on_demand
@@ -127,12 +121,12 @@ class ModelsApi:
         # Any other type, or none, a web page can send without asking first.
         if parse(request.headers.get("content-type") or "none/none").name != JSON:
             raise UnsupportedMediaType(f"not a load request: send it with Content-Type: {JSON}")
-        wanted = read_load_request(request.body)
-        await self._load_from(wanted.model_name, wanted.url)
-        return _sentence(f"model {wanted.model_name} is loaded")
+        name, url = read_load_request(request.body)
+        await self._load_from(name, url)
+        return _sentence(f"model {name} is loaded")
 
     async def _list(self, request: HttpRequest) -> HttpResponse:
-        models, next_token = page(self._registry.list(), _token(request.query))
+        models, next_token = page(self._registry.list(), request.query)
         answer: dict[str, object] = {"models": [_shown(model) for model in models]}
         if next_token is not None:
             answer["nextPageToken"] = next_token
@@ -172,34 +166,25 @@ class ModelsApi:
             return ready
         raise UnknownModel(f"there is no model {name}: the archive loaded as {loaded_name} has others")
 
+    def _is_served(self, name: str) -> bool:
+        """True if a model server has this name for a model."""
+        return any(name in model.served for model in self._registry.all())
+
     async def _ready_archive(self, request: HttpRequest, name: str) -> tuple[HttpResponse, str]:
-        """The answer for the archive that can have a model ``name``, and the name that it is loaded as."""
-        for loaded_name in loaded_names(name):
-            try:
-                return await self._ready(request, loaded_name), loaded_name
-            except UnknownModel:
-                continue
+        """The answer for the archive that can have a model ``name``, and the name that it is loaded as.
+
+        The longest name that a loaded archive can have counts.
+        """
+        parts = name.split(INNER)
+        for count in range(len(parts), 0, -1):
+            loaded_name = INNER.join(parts[:count])
+            with suppress(UnknownModel):
+                if is_loaded_model_name(loaded_name):
+                    return await self._ready(request, loaded_name), loaded_name
         raise UnknownModel(f"model {name} is not loaded")
 
 
-def loaded_names(served_name: str) -> Iterator[str]:
-    """Names of loaded archives that can have a model of this name: the longest first."""
-    parts = served_name.split(INNER)
-    for count in range(len(parts), 0, -1):
-        name = INNER.join(parts[:count])
-        if is_loaded_model_name(name):
-            yield name
-
-
-def _token(query: str) -> str | None:
-    """The token of a query. Raises BadInput if it has several."""
-    tokens = parse_qs(query, keep_blank_values=True).get(PAGE_FIELD, [])
-    if len(tokens) > 1:
-        raise BadInput(f"{PAGE_FIELD} stands more than once in the query")
-    return tokens[0] if tokens else None
-
-
-def _shown(model: ListedModel) -> Mapping[str, str]:
+def _shown(model: Model) -> Mapping[str, str]:
     return {"modelName": model.name, "modelUrl": model.url}
 
 

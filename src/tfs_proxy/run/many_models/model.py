@@ -4,13 +4,13 @@ import asyncio
 import logging
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.run.many_models.model_stack import ModelStack
+from tfs_proxy.run.many_models.model_stacks import ModelStack
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.serving.upstream.shortages import SHORTAGE_OF_PROCESSES, SHORTAGES, means_shortage
 from tfs_proxy.values.errors import (
@@ -34,8 +34,6 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 HEALTHY_SECONDS: Final = 10.0
 """A stack that lived so long was healthy: its death counts as the first."""
 
-LOADED = "loaded"
-FAILED = "failed"
 OUTCOMES = {
     400: "not_servable",
     404: "not_found",
@@ -43,7 +41,7 @@ OUTCOMES = {
     503: "not_ready",
     507: "no_resources",
 }
-"""Outcomes of failed loads by the status for the client."""
+"""Outcomes of failed loads by the status for the client; any other is a failure."""
 
 ARROWS: Mapping[StackState, frozenset[StackState]] = {
     StackState.STARTING: frozenset({StackState.READY, StackState.STOPPING}),
@@ -114,14 +112,9 @@ class LoadCounts:
         yield MeasuredMetric(catalogue.MODEL_LOADS_SECONDS, {(): self.seconds})
         yield MeasuredMetric(catalogue.MODEL_RESTARTS, {(name,): n for name, n in self.restarts.items()})
 
-    def loaded(self, seconds: float) -> None:
-        """Counts a successful load."""
-        self.outcomes[LOADED] += 1
-        self.seconds += seconds
-
     def failed(self, error: TfsProxyError) -> None:
         """Counts a load that failed or was refused."""
-        self.outcomes[OUTCOMES.get(status_of_error(error), FAILED)] += 1
+        self.outcomes[OUTCOMES.get(status_of_error(error), "failed")] += 1
 
 
 class Model:
@@ -153,6 +146,16 @@ class Model:
         self._after = after
         self._step: asyncio.Future[None] | None = None
         self._stack: ModelStack | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """True if it was loaded and nobody has unloaded it since; a failed one is being restarted."""
+        return self.state in {StackState.READY, StackState.FAILED}
+
+    @property
+    def served(self) -> Mapping[str, Collection[int]]:
+        """The models and versions of its archive on the model servers, while it serves."""
+        return {} if self._stack is None or self.state is not StackState.READY else self._stack.models
 
     def unload(self, because: ModelNotReady) -> None:
         """Cancels what is under way, and stops; waiting loads raise ``because``. Idempotent."""
@@ -202,7 +205,8 @@ class Model:
             return
         self._change_state(StackState.READY)
         seconds = _now() - began
-        self._counts.loaded(seconds)
+        self._counts.outcomes["loaded"] += 1
+        self._counts.seconds += seconds
         self.settled.set()
         log.info("model %s: ready after %.2f s", self.name, seconds)
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.many_models.archives import Listing, LocalArchives, ModelFolder
+from tfs_proxy.run.many_models.model_stacks import ModelUse
 from tfs_proxy.run.many_models.models import ModelRegistry
-from tfs_proxy.run.many_models.uses import ModelUse, idle, least_recently_used
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 1.0
 FAILURE_SECONDS: Final = 5.0
 MOST_ROUNDS: Final = 100
-
 
 Load = Callable[[str, str], Awaitable[None]]
 """Function that loads a model from a client's path. Raises BadInput for one that may not be loaded."""
@@ -76,34 +75,37 @@ class OnDemandModels:
 
     async def ready(self, name: str, timeout_seconds: float) -> None:
         """Returns if the model serves; loads it first if need be. Raises as the registry does."""
-        began = time.monotonic()
+        deadline = time.monotonic() + timeout_seconds
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._loaded(name)
         except TimeoutError:
-            if not self._is_there(name):
+            if not self._registry.has(name):
                 raise ModelNotReady(f"model {name} is still loading") from None
         except NameTaken:
             raise
         except AlreadyLoaded:
             pass
-        left_seconds = max(timeout_seconds - (time.monotonic() - began), 0.0)
-        await self._registry.ready(name, left_seconds)
+        await self._registry.ready(name, max(deadline - time.monotonic(), 0.0))
 
     async def unload_idle(self, idle_seconds: float) -> None:
-        """Unloads models without a request for so long; never returns. 0 unloads none."""
+        """Unloads models without a request for so long; never returns."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for name in idle(self._candidates(), time.monotonic(), idle_seconds):
-                log.info("model %s: no request for %g s, it is unloaded", name, idle_seconds)
-                await self._unload(name)
+            for model in longest_idle_first(self._candidates()):
+                if time.monotonic() - model.used_at >= idle_seconds:
+                    log.info("model %s: no request for %g s, it is unloaded", model.name, idle_seconds)
+                    await self._unload(model.name)
 
     async def _loaded(self, name: str) -> None:
         """Waits for the load under way, or begins one; the caller may be cancelled."""
         if name not in self._loads:
-            if self._is_there(name):
+            if self._registry.has(name):
                 return
-            self._refuse_if_just_failed(name)
+            # A failing load costs other models memory and time: not every request repeats it.
+            until, error = self._failures.get(name, (0.0, None))
+            if error is not None and time.monotonic() < until:
+                raise error
             url = self._folder.url_of(name, await self._listing())
             if url is None:
                 raise UnknownModel(f"model {name} is not loaded, and there is no archive of that name")
@@ -125,30 +127,15 @@ class OnDemandModels:
         if not looked.cancelled():
             looked.exception()  # the caller may be gone
 
-    def _is_there(self, name: str) -> bool:
-        """True if the registry has the model, and is not unloading it."""
-        try:
-            return self._registry.get(name).state is not StackState.STOPPING
-        except UnknownModel:
-            return False
-
-    def _refuse_if_just_failed(self, name: str) -> None:
-        """A failing load costs other models memory and time: not every request repeats it."""
-        until, error = self._failures.get(name, (0.0, None))
-        if error is not None and time.monotonic() < until:
-            raise error
-        self._failures.pop(name, None)
-
     async def _load_noting_failure(self, name: str, url: str) -> None:
         try:
             await self._make_room_and_load(name, url)
         except TfsProxyError as error:
             if type(error) is AlreadyLoaded:
                 raise
-            self._failures = {
-                known: kept for known, kept in self._failures.items() if time.monotonic() < kept[0]
-            }
-            self._failures[name] = time.monotonic() + FAILURE_SECONDS, error
+            now = time.monotonic()
+            self._failures = {known: kept for known, kept in self._failures.items() if now < kept[0]}
+            self._failures[name] = now + FAILURE_SECONDS, error
             raise
 
     def _candidates(self) -> list[ModelUse]:
@@ -172,16 +159,34 @@ class OnDemandModels:
                 if not leaving or (is_guess and has_guessed):
                     raise
                 has_guessed = has_guessed or is_guess
-                await self._evict(leaving, name)
+                for other in leaving:
+                    log.info("model %s: unloaded to make room for %s", other, name)
+                    await self._unload(other)
             else:
                 return
         await self._registry.load(name, url)
 
-    async def _evict(self, leaving: Iterable[str], name: str) -> None:
-        for other in leaving:
-            log.info("model %s: unloaded to make room for %s", other, name)
-            await self._unload(other)
-
     async def _unload(self, name: str) -> None:
         with contextlib.suppress(TfsProxyError):
             await self._registry.unload(name)
+
+
+def least_recently_used(models: Iterable[ModelUse], missing_bytes: int) -> tuple[str, ...]:
+    """Names of the models to unload, in order, to release ``missing_bytes``; at least one.
+
+    With 0 bytes one place is wanted. Models in use stay. Nothing if all others together are not enough:
+    then it helps nobody to unload them.
+    """
+    leaving: list[str] = []
+    for model in longest_idle_first(models):
+        leaving.append(model.name)
+        missing_bytes -= model.memory_bytes
+        if missing_bytes <= 0:
+            return tuple(leaving)
+    return ()
+
+
+def longest_idle_first(models: Iterable[ModelUse]) -> list[ModelUse]:
+    """Models that answer no request at this moment."""
+    unused = (model for model in models if not model.in_use)
+    return sorted(unused, key=lambda model: (model.used_at, model.name))

@@ -6,7 +6,7 @@ POST /models -> api -> models -> model -> model_stack -> run.stack
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -16,22 +16,24 @@ from tfs_proxy.model.report.startup import variable_notes
 from tfs_proxy.observe.metric import added_up
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.observe.traces import trace_sampling
-from tfs_proxy.run.control_api import ControlApi
+from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.gpus import visible_devices
+from tfs_proxy.run.guarded import words_of
 from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners, unbound
 from tfs_proxy.run.host.workspace import run_workspace
-from tfs_proxy.run.many_models.admission import Turns
+from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
-from tfs_proxy.run.many_models.control import make_control_api
-from tfs_proxy.run.many_models.model_stack import HttpGates, RunFacts
-from tfs_proxy.run.many_models.models import ModelRegistry, ModelStacks
-from tfs_proxy.run.many_models.on_demand import OnDemandModels
+from tfs_proxy.run.many_models.model_stacks import ModelStacks
+from tfs_proxy.run.many_models.models import ModelRegistry
+from tfs_proxy.run.many_models.on_demand import OnDemandModels, load_below
+from tfs_proxy.run.many_models.pages import Pages
 from tfs_proxy.run.many_models.shared_servers import SharedServers
 from tfs_proxy.run.many_models.uses import COUNT_SECONDS
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES, MultiModelRoutes
+from tfs_proxy.run.open_inference import ONLY_VERSION, OpenInferenceApi, Versions
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.plan import deployment_of
 from tfs_proxy.run.process import ChildProcess
@@ -41,7 +43,7 @@ from tfs_proxy.run.readiness import ExpectedVersion, Readiness, ServableState, S
 from tfs_proxy.run.run import Run, RunHost
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
 from tfs_proxy.run.sessions import session_metrics, with_session_store
-from tfs_proxy.run.stack import StackHost, heartbeats_of
+from tfs_proxy.run.stack import heartbeats_of
 from tfs_proxy.settings.parsers import check_ports
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment
@@ -55,6 +57,7 @@ log = logging.getLogger(__name__)
 UNLOAD_SECONDS: Final = 30.0
 """Further time for ending a load that took too long."""
 
+MODELS_DIR: Final = "/opt/ml/models"
 LONGEST_PATH: Final = "s/99999/control.sock"
 
 
@@ -103,7 +106,10 @@ async def serve_many(
             log.info("Script of models without one: %s", settings.program)
         servers = await asyncio.to_thread(_model_servers, settings, request.environ)
         settings = stored.with_values(universal_code=code, instance_count=servers)
-        models = None if folder is None else await _open_folder(folder)
+        models = None if folder is None else model_folder(folder)
+        if models is not None:
+            count = len((await asyncio.to_thread(models.check)).paths)
+            log.info("Models: %d archives below %s, loaded by the first request", count, folder)
         run = Run(
             *(settings, listeners, request.environ, workspace),
             lambda host: ManyModels(settings, request, host, models),
@@ -120,13 +126,6 @@ def _model_servers(settings: Settings, environ: Mapping[str, str]) -> int:
     return servers
 
 
-async def _open_folder(location: str) -> ModelFolder:
-    folder = model_folder(location)
-    listing = await asyncio.to_thread(folder.check)
-    log.info("Models: %d archives below %s, loaded by the first request", len(listing.paths), location)
-    return folder
-
-
 class SharedReadiness(Readiness):
     """The readiness of a run with changing models: that of their common parts, whatever models there are."""
 
@@ -135,133 +134,77 @@ class SharedReadiness(Readiness):
         return not state.failed and super()._is_awaited(servable, state)
 
 
-class SharedParts:
-    """Parts that the models of a run share: model servers, and workers for models without a script.
-
-    ``lost`` is called for each model server that ends.
-    """
-
-    def __init__(self, settings: Settings, host: StackHost, lost: Callable[[int], None]) -> None:
-        self._settings, self._workspace, self._host = settings, host.workspace, host
-        self.readiness = SharedReadiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
-        self.servers = SharedServers(settings, host.workspace, self.readiness, host.deaths, lost)
-        self.children = self.servers.children
-        self.deployment: Deployment | None = None
-        self._listener = unbound()
-
-    async def start(self, request: ServeRequest) -> None:
-        """Starts the model servers and the workers; returns once one of these answers."""
-        log.info("Processes for all models: %s", capacity(self._settings, models=True))
-        self.readiness.begin_step("starting: the model server of all models")
-        await self.servers.start(request)
-        nothing = Served(ModelLayout(self._workspace.root), (), "")
-        folder = self._workspace.root / COMMON_WORKSPACES
-        self.deployment = deployment_of(nothing, self._settings, self.servers.instances, many_models=folder)
-        self.readiness.begin_step("starting: waiting for a worker")
-        self._listener.bind(str(self._workspace.root / COMMON_SOCKET))
-        self._listener.listen(BACKLOG)
-        self._listener.set_inheritable(True)
-        descriptors = [self._listener.fileno()]
-        spec = gunicorn.process(
-            self._settings, self._workspace, descriptors, (), request.environ, self._host.log
-        )
-        self.children.start_workers(spec, self._host.spawn_workers)
-        await self.readiness.heartbeats.booted.wait()
-
-    async def stop(self, deadline: float) -> None:
-        """Ends the workers, whose requests have ended, and then the model servers."""
-        for child in (self.children.workers, *self.children.model_servers):
-            if child is not None:
-                await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-        self._listener.close()
-        self.servers.close()
-
-
 class ManyModels:
-    """The stacks of a run whose models come and go; those in ``folder`` are loaded by their first request."""
+    """The stacks of a run whose models come and go; those in ``folder`` are loaded by their first request.
+
+    They share model servers, and workers for models without a script.
+    """
 
     def __init__(
         self, settings: Settings, request: ServeRequest, host: RunHost, folder: ModelFolder | None
     ) -> None:
         self._settings, self._request, self._host = settings, request, host
         self._front, self._records = host.front, host.records
-        self._counts = WorkerCounts(stages=host.records.stages)
         self._records.expect(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
-        common = StackHost(
-            host.workspace,
-            host.records.log,
-            self._zygote.spawn,
-            deaths=host.deaths,
-            counts=self._counts,
-            front_down=host.front.children.down,
+        counts = WorkerCounts(stages=host.records.stages)
+        self.readiness = SharedReadiness(heartbeats_of(settings, counts), front_down=host.front.children.down)
+        self._servers = SharedServers(settings, host.workspace, self.readiness, host.deaths, self._route_grpc)
+        self.deployment: Deployment | None = None
+        self._listener = unbound()
+        stacks = self._stacks = ModelStacks(
+            settings, request, host, self._zygote.spawn, self._servers, counts
         )
-        self._common = SharedParts(settings, common, self._lose_model_server)
-        self._stacks = ModelStacks(self._facts(), self._records)
-        self._registry = ModelRegistry(
-            self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
-        )
-        self._on_demand = (
-            None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
-        )
+        self._registry = ModelRegistry(stacks.launch, settings.max_loaded_models or None, stacks.admit)
+        self._on_demand = None if folder is None else OnDemandModels(self._registry, folder, stacks.uses)
         self.control_api = self._make_control_api()
 
-    def _lose_model_server(self, index: int) -> None:
-        self._stacks.lose_model_server(index)
-        self._route_grpc()
+    def _make_control_api(self) -> ControlApi:
+        settings, registry, workspace = self._settings, self._registry, self._host.workspace
+        metrics = RunMetrics(
+            lambda: self._servers,
+            workspace.journal,
+            self._records.measure,
+            self._stacks.measure,
+            registry.measure,
+            partial(session_metrics, settings),
+            front=self._front.children,
+        )
+        load = load_below((MODELS_DIR, *words_of(settings.model_folders)), registry, self._on_demand)
+        models = ModelsApi(registry, settings.request_timeout_seconds, self._on_demand, load)
+        protocol = OpenInferenceApi(lambda: self.readiness, self._ready_versions, workspace.translator_socket)
+        routes = {
+            **models.routes,
+            **Pages(registry, self._on_demand, settings).routes,
+            **(protocol.routes if settings.publishes_open_inference else {}),
+            **served_models(self._served_models),
+        }
+        return ControlApi(self, routes, measure=lambda headers: added_up(metrics.measure(headers)))
 
     def _route_grpc(self) -> None:
         """Sends gRPC calls to those model servers that have all models: one that restarts has none."""
         if self.readiness.state is not StackState.STARTING:
-            self._front.route_grpc(self._common.servers.loaded(), self._host.workspace)
+            self._front.route_grpc(self._servers.loaded(), self._host.workspace)
 
-    def _facts(self) -> RunFacts:
-        return RunFacts(
-            self._settings,
-            self._request.model_server,
-            self._request.environ,
-            self._host.workspace,
-            self._records.log,
-            self._counts,
-            self._front.port,
-            HttpGates(self._host.workspace.root),
-            self._zygote.spawn,
-            self._common.servers,
-            # One core is left to models that serve.
-            Turns(max(1, self._settings.machine.cores - 1)),
-        )
+    def _served_models(self) -> Collection[str] | None:
+        """The models of TF Serving's REST API; None if it is not published."""
+        names = [name for model in self._registry.all() for name in model.served]
+        return names if self._settings.rest_api else None
 
-    def _make_control_api(self) -> ControlApi:
-        records, workspace = self._records, self._host.workspace
-        metrics = RunMetrics(
-            lambda: self._common,
-            workspace.journal,
-            records.measure,
-            self._stacks.measure,
-            self._registry.measure,
-            partial(session_metrics, self._settings),
-            front=self._front.children,
-        )
-        return make_control_api(
-            self._settings,
-            self._common,
-            lambda headers: added_up(metrics.measure(headers)),
-            self._registry,
-            self._stacks,
-            self._on_demand,
-            workspace.translator_socket,
-        )
-
-    @property
-    def readiness(self) -> Readiness:
-        return self._common.readiness
+    def _ready_versions(self) -> Versions:
+        """The versions that serve, by model; a script model has one."""
+        ready: dict[str, Collection[int]] = {}
+        for model in self._registry.all():
+            if model.state is StackState.READY:
+                ready |= model.served or {model.name: (ONLY_VERSION,)}
+        return ready
 
     def prepare(self) -> MultiModelRoutes:
         """Makes folders and the zygote, and takes ports; returns nginx's routes."""
         self.readiness.begin_step("starting: nginx")
         self._zygote.start(self._front.children.start)
         self._stacks.make_folders()
-        self._common.servers.take_ports()
+        self._servers.take_ports()
         for note in variable_notes(self._request.environ):
             log.info("Note: %s", note)
         return MultiModelRoutes(
@@ -269,7 +212,7 @@ class ManyModels:
             takes_target_model=self._on_demand is not None,
             traces=trace_sampling(self._request.environ),
             # Capture is the workers', so all requests must pass them.
-            instances=self._common.servers.instances if self._settings.capture_folder is None else (),
+            instances=self._servers.instances if self._settings.capture_folder is None else (),
         )
 
     async def start(self) -> str:
@@ -278,7 +221,7 @@ class ManyModels:
         limit_seconds = self._settings.wait_time_seconds
         try:
             async with asyncio.timeout(limit_seconds):
-                await self._common.children.watch_during(self._become_ready())
+                await self._servers.children.watch_during(self._become_ready())
         except TimeoutError:
             raise StartTimeout(
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {self.readiness.step}."
@@ -288,26 +231,38 @@ class ManyModels:
         return ready_line(self._front.url, self._front.reach, loads_on_demand=self._on_demand is not None)
 
     async def _become_ready(self) -> None:
-        await self._common.start(self._request)
+        settings, workspace, environ = self._settings, self._host.workspace, self._request.environ
+        log.info("Processes for all models: %s", capacity(settings, models=True))
+        self.readiness.begin_step("starting: the model server of all models")
+        await self._servers.start(self._request)
+        nothing, folder = Served(ModelLayout(workspace.root), (), ""), workspace.root / COMMON_WORKSPACES
+        self.deployment = deployment_of(nothing, settings, self._servers.instances, many_models=folder)
+        self.readiness.begin_step("starting: waiting for a worker")
+        self._listener.bind(str(workspace.root / COMMON_SOCKET))
+        self._listener.listen(BACKLOG)
+        self._listener.set_inheritable(True)
+        descriptors, log_config = [self._listener.fileno()], self._records.log
+        spec = gunicorn.process(settings, workspace, descriptors, (), environ, log_config)
+        self._servers.children.start_workers(spec, self._zygote.spawn)
+        await self.readiness.heartbeats.booted.wait()
         await self._front.until_translator_listens()
 
     async def watch(self) -> None:
         """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
-        work: list[Awaitable[None]] = [self._common.servers.watch()]
+        work: list[Awaitable[None]] = [self._servers.watch()]
         idle_seconds = self._settings.model_idle_seconds
         if self._on_demand is not None and self._front.takes_grpc:
-            servers, seconds = self._common.servers, min(COUNT_SECONDS, idle_seconds / 2 or COUNT_SECONDS)
+            servers, seconds = self._servers, min(COUNT_SECONDS, idle_seconds / 2 or COUNT_SECONDS)
             counts = self._stacks.served_counts
             work.append(counts.follow(servers.instances, servers.metrics_path, seconds))
         if self._on_demand is not None and idle_seconds:
             work.append(self._on_demand.unload_idle(idle_seconds))
-        await self._common.children.watch_during(together(*work))
+        await self._servers.children.watch_during(together(*work))
 
     def look(self) -> bool:
         """Handles changes; models come and go at any time, so the next look comes soon."""
         self._zygote.reap_orphans()
         self._stacks.look(self._registry.names)
-        self._route_grpc()
         return True
 
     def abandon_loading(self) -> None:
@@ -315,18 +270,23 @@ class ManyModels:
 
     def begin_draining(self, deadline: float) -> None:
         """Loads no more models; their stacks have until ``deadline`` to end."""
-        self._common.servers.stop_waiting()
+        self._servers.stop_waiting()
         self._registry.begin_draining()
         self._stacks.stop_until(deadline)
 
     async def stop(self, deadline: float) -> None:
         """Unloads all models, and ends what they share."""
         await self._registry.close()
-        await self._common.stop(deadline)
+        children = self._servers.children
+        for child in (children.workers, *children.model_servers):
+            if child is not None:
+                await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        self._listener.close()
+        children.servers.held.close()
         await self._zygote.stop()
 
     def children(self) -> Iterator[ChildProcess]:
-        yield from self._common.children.in_start_order()
+        yield from self._servers.children.in_start_order()
         yield from self._stacks.children()
         yield from self._zygote.children()
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tfs_proxy.observe.process_usage import own_memory_of_tree
-from tfs_proxy.run.children import Deaths
+from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.waiting import in_daemon_thread, unless_set
 from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, MISSES, POLL_SECONDS, loading_pause
@@ -21,7 +21,7 @@ from tfs_proxy.run.opening import ServeRequest, resources_on
 from tfs_proxy.run.plan import files_of_model_servers, instances_on, model_server_process
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs.model_server import model_config, open_to_the_outside
-from tfs_proxy.run.readiness import ENDED, Readiness, ServableState, read_status
+from tfs_proxy.run.readiness import ENDED, ExpectedVersion, Readiness, ServableState, read_status
 from tfs_proxy.run.run_loop import cancel
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
@@ -33,9 +33,6 @@ from tfs_proxy.wire.http_client import get_async
 log = logging.getLogger(__name__)
 
 METHOD: Final = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
-AWAY: Final = frozenset({"UNAVAILABLE", "CANCELLED"})
-"""Status codes of a call whose model server is down."""
-
 DIED: Final = "the model server ended while it loaded this model"
 ABANDONED_SECONDS: Final = 30.0
 """Limit of a reload, which others wait for, beyond `SAGEMAKER_TFS_WAIT_TIME_SECONDS`."""
@@ -71,7 +68,7 @@ def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":
                 raise UpstreamTimeout(f"no reload within {timeout_seconds:g} s") from error
-            if code in AWAY:
+            if code in {"UNAVAILABLE", "CANCELLED"}:
                 raise UpstreamUnavailable(f"the model server went away: {details}") from error
             raise ModelLoadError(f"{code}: {details}") from error
 
@@ -122,8 +119,9 @@ class SharedServers:
 
     They start without a model, and get all of them by a reload after each restart: so one model that can't be
     loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
-    may have ended it. ``begun`` is set once `start` has returned, ``have_had_models`` once a model was
-    loaded; ``lost`` is called for each instance that ends.
+    may have ended it. ``tick`` is called at each look at them. ``begun`` is set once `start` has returned,
+    ``have_had_models`` once a model was loaded. Requests of stacks with their readiness in ``waiting`` wait
+    for a server that has ended.
     """
 
     def __init__(
@@ -131,17 +129,17 @@ class SharedServers:
         settings: Settings,
         workspace: Workspace,
         readiness: Readiness,
-        deaths: Deaths | None,
-        lost: Callable[[int], None],
+        deaths: Deaths,
+        tick: Tick,
     ) -> None:
-        self.children = StackChildren(readiness, workspace, deaths=deaths)
+        self.children = StackChildren(readiness, workspace, deaths=deaths, tick=tick)
         self.children.servers.users.append(self._note_death)
+        self.waiting: set[Readiness] = set()
         self.instances: tuple[Instance, ...] = ()
         self.metrics_path: str | None = None
         self.have_had_models = False
-        self._lost = lost
-        self._settings, self._workspace = settings, workspace
-        self._readiness = readiness
+        self._workspace = workspace
+        self._settings, self.readiness = settings, readiness
         self._book: dict[str, SharedModel] = {}
         self._reloads = Reloads(self._reload)
         self._misses: dict[int, int] = {}
@@ -167,16 +165,15 @@ class SharedServers:
         if open_ports := open_to_the_outside(host.model_server, self.instances, script=True):
             log.info("%s", open_ports)
         self.metrics_path = host.monitoring.path
-        self._readiness.expect(self.instances, {})
+        self.readiness.expect(self.instances, {})
         await self._until_reached()
         self.begun.set()
 
     def loaded(self) -> frozenset[int]:
         """The instances on which every loaded model is available."""
-        away = set(self._readiness.unreachable)
-        if self._readiness.disturbed.is_set():  # else all of them are
-            servables = self._readiness.servables.items()
-            away |= {servable.instance for servable, state in servables if not state.available}
+        away = set(self.readiness.unreachable)
+        if self.readiness.disturbed.is_set():  # else all of them are
+            away |= {servable.instance for servable in self._away()}
         return frozenset(each.index for each in self.instances) - away
 
     def memory_of(self, names: Iterable[str]) -> int:
@@ -206,7 +203,7 @@ class SharedServers:
         for each in added:
             each.is_loaded, each.memory_bytes = True, grown_bytes // loads
             name, versions = each.model.name, each.model.versions
-            self._readiness.expect_more(self.instances, name, versions, time.monotonic() - began)
+            self.readiness.expect_more(self.instances, name, versions, time.monotonic() - began)
 
     async def watch_models(self, models: Sequence[ServedModel]) -> None:
         """Runs while these models may be asked. Raises ModelLoadError if one failed after a restart."""
@@ -219,7 +216,7 @@ class SharedServers:
         names = [model.name for model in models if model.name in self._book]
         for name in names:
             self._book[name].is_wanted = False
-            self._readiness.forget(name)
+            self.readiness.forget(name)
         if any(self._book[name].is_sent for name in names):
             await unless_set(self._stopping, self._until_gone(names))
         for name in names:
@@ -229,16 +226,14 @@ class SharedServers:
         """Ends all waiting for removed models, since the model servers are about to be stopped."""
         self._stopping.set()
 
-    def close(self) -> None:
-        self.children.servers.held.close()
-
     def _note_death(self, ended: ChildProcess) -> None:
         """Drops the models that an ended one may have been loading; it needs all others again."""
         for each in self._book.values():
             if each.is_sent and not each.is_loaded:
                 each.is_wanted = False
                 each.lose(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
-        self._lost(self.children.model_servers.index(ended))
+        for readiness in self.waiting:
+            readiness.lose(self.children.model_servers.index(ended))
         restoring = asyncio.create_task(self._restore())
         self._restoring.add(restoring)
         restoring.add_done_callback(self._restoring.discard)
@@ -315,27 +310,29 @@ class SharedServers:
         While nothing happens, one model is asked about a second, however many there are; once a model server
         has been restarted, all of them.
         """
-        turn = 0
+        readiness, turn = self.readiness, 0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_SECONDS):
-                    await self._readiness.disturbed.wait()
-            if not self._readiness.disturbed.is_set():
+                    await readiness.disturbed.wait()
+            if not readiness.disturbed.is_set():
                 names = [name for name, each in self._book.items() if each.is_loaded] or [""]
                 turn += 1
                 await self._ask_all(names[turn % len(names)])
                 continue
-            while self._readiness.missing() is not None:
-                servables = self._readiness.servables.items()
-                missing = {servable.model for servable, state in servables if not state.available}
-                for name in sorted(missing) or ("",):
+            while readiness.missing() is not None:
+                for name in sorted({servable.model for servable in self._away()}) or ("",):
                     await self._ask_all(name)
                 await asyncio.sleep(LOADING_PAUSE_SECONDS)
-            self._readiness.disturbed.clear()
+            readiness.disturbed.clear()
+
+    def _away(self) -> list[ExpectedVersion]:
+        """Versions that were loaded and are not available now."""
+        return [servable for servable, state in self.readiness.servables.items() if not state.available]
 
     async def _until_reached(self) -> None:
         """Returns once every model server answers."""
-        while self._readiness.unreachable:
+        while self.readiness.unreachable:
             await self._ask_all("")
             await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
@@ -345,12 +342,12 @@ class SharedServers:
             states, index = await self._states(instance, name), instance.index
             self._misses[index] = 0 if states is not None else self._misses.get(index, 0) + 1
             if states is not None:
-                self._readiness.note(index, name, states)
+                self.readiness.note(index, name, states)
                 failed = _failure(name, states)
                 if failed is not None and name in self._book:
                     self._book[name].lose(failed)
             elif self._misses[index] >= MISSES:
-                self._readiness.unreachable.add(index)
+                self.readiness.unreachable.add(index)
 
     async def _until(self, name: str, holds: Callable[[States | None], bool]) -> None:
         """Asks each about a model until that holds of its states."""

@@ -13,7 +13,8 @@ import pytest
 
 from support.fake_stacks import FakeStack, Fleet, Part
 from support.virtual_time import run_in_virtual_time
-from tfs_proxy.run.many_models.models import ListedModel, ModelRegistry
+from tfs_proxy.run.many_models.model import Model
+from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -157,7 +158,7 @@ async def play(scene: Scene) -> None:
     assert scene.fleet.faults == []
 
 
-async def end(scene: Scene, listed: tuple[ListedModel, ...]) -> None:
+async def end(scene: Scene, listed: tuple[Model, ...]) -> None:
     """More calls, and the drain in the midst of them."""
     late = [asyncio.ensure_future(scene.registry.load(f"late{number}", "/late")) for number in range(2)]
     await asyncio.sleep(scene.seconds())

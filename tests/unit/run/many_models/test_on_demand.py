@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.fake_stacks import Fleet, Part, admit_all
 from support.waiting import wait_until
 from tfs_proxy.run.many_models.archives import LocalArchives, ModelFolder, model_folder
+from tfs_proxy.run.many_models.model_stacks import ModelUse
 from tfs_proxy.run.many_models.models import ModelRegistry
-from tfs_proxy.run.many_models.on_demand import OnDemandModels
-from tfs_proxy.run.many_models.uses import ModelUse
+from tfs_proxy.run.many_models.on_demand import OnDemandModels, least_recently_used
 from tfs_proxy.values.errors import ModelLoadError, NotEnoughResources, TfsProxyError, UnknownModel
 
 WAIT_SECONDS = 30.0
@@ -189,3 +191,32 @@ def test_a_full_house_of_busy_models_is_refused(tmp_path: Path) -> None:
         assert made.loaded() == ["a"]
 
     play(tmp_path, scene, most=1)
+
+
+USES = st.lists(
+    st.builds(
+        ModelUse,
+        st.text("abcdef", min_size=1, max_size=4),
+        st.integers(0, 50),
+        st.floats(0, 9),
+        st.booleans(),
+    ),
+    unique_by=lambda model: model.name,
+)
+
+
+@given(USES, st.integers(0, 200))
+def test_those_that_leave_make_room_and_the_last_of_them_is_needed(
+    models: list[ModelUse], missing_bytes: int
+) -> None:
+    leaving = least_recently_used(models, missing_bytes)
+    given_back = [model.memory_bytes for name in leaving for model in models if model.name == name]
+    may_leave = [model for model in models if not model.in_use]
+
+    if not leaving:
+        assert not may_leave or sum(model.memory_bytes for model in may_leave) < missing_bytes
+        return
+    assert sum(given_back) >= missing_bytes
+    assert len(leaving) == 1 or sum(given_back[:-1]) < missing_bytes
+    latest = max(model.used_at for model in may_leave if model.name in leaving)
+    assert all(model.used_at >= latest for model in may_leave if model.name not in leaving)

@@ -12,7 +12,7 @@ from tfs_proxy.run.many_models.model import (
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
-from tfs_proxy.run.many_models.models import ListedModel, ModelRegistry
+from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -49,6 +49,10 @@ def run(play: Play, *parts: Part, limit: int | None = None, shortage: str = "") 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def listed(registry: ModelRegistry) -> list[tuple[str, str, StackState, str]]:
+    return [(model.name, model.url, model.state, model.reason) for model in registry.list()]
 
 
 async def begun(call: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -154,12 +158,12 @@ async def test_a_model_that_dies_is_started_again(
     await asyncio.sleep(HEALTHY_SECONDS)
     fleet.kill("a")
     await asyncio.sleep(0.1)
-    assert registry.list() == (ListedModel("a", URL, StackState.FAILED, DIED),)
+    assert listed(registry) == [("a", URL, StackState.FAILED, DIED)]
     with pytest.raises(ModelNotReady, match="model a has failed and is being started again: the model se"):
         await registry.ready("a", 60)
     assert f"model a has failed: {DIED[:-1]}; starting it again in 0.5 s" in caplog.text
     await asyncio.sleep(5)
-    assert registry.list() == (ListedModel("a", URL, StackState.READY),)
+    assert listed(registry) == [("a", URL, StackState.READY, "")]
     assert registry.counts.restarts == {"a": 1}
 
 
@@ -170,7 +174,7 @@ def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
     async def play(registry: ModelRegistry, fleet: Fleet) -> None:
         await registry.load("a", URL)
         await asyncio.sleep(60)
-        assert registry.list() == (ListedModel("a", URL, StackState.FAILED, "MemoryError"),)
+        assert listed(registry) == [("a", URL, StackState.FAILED, "MemoryError")]
         await asyncio.sleep(200)
         assert registry.get("a").state is StackState.READY
         assert registry.counts.restarts == {"a": 8}

@@ -1,0 +1,362 @@
+"""The processes of each loaded model, its folder, and the gates by which nginx finds it.
+
+A model's folder has links to what the run has once: counts of requests, the log, nginx. Gates are links that
+exist while a model is ready. `ModelStacks` makes a stack if there is memory for it.
+"""
+
+import asyncio
+import itertools
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tfs_proxy.observe.begun_requests import under_way
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.process_usage import memory_of_tree
+from tfs_proxy.run.heartbeats import WorkerCounts
+from tfs_proxy.run.host.sockets import unbound
+from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.host.workspace import is_locked, is_path_locked, make_workspace_within
+from tfs_proxy.run.many_models.admission import (
+    MODEL_SERVER_BYTES,
+    MOST_SAMPLES,
+    Occupancy,
+    StackMemory,
+    bytes_on_disk,
+    refusal,
+    turn,
+)
+from tfs_proxy.run.many_models.shared_servers import SharedServers
+from tfs_proxy.run.many_models.uses import ServedCounts
+from tfs_proxy.run.metrics import RunMetrics
+from tfs_proxy.run.nginx.many_models import (
+    ANY,
+    COMMON_SOCKET,
+    COMMON_WORKSPACES,
+    FAST,
+    GATES,
+    LOADED,
+    SERVED,
+    STACKS,
+    WEB_SOCKET,
+)
+from tfs_proxy.run.opening import ServeRequest
+from tfs_proxy.run.process import ChildProcess, Spawn
+from tfs_proxy.run.readiness import StackState
+from tfs_proxy.run.run import RunHost
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.stack import Stack, StackHost
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.errors import NameTaken
+from tfs_proxy.values.layout import Workspace
+from tfs_proxy.values.resources import memory_left
+from tfs_proxy.wire.http_server import BACKLOG
+from tfs_proxy.wire.media_types import JSON
+
+LOCK_PAUSE_SECONDS: Final = 0.01
+LOOK_SECONDS: Final = 1.0
+
+
+class ModelUse(Struct, frozen=True):
+    """A loaded model: its memory, the time of its last request, and true if one is being answered.
+
+    ``used_at`` is on the clock of `time.monotonic`; a model without a request counts from its load.
+    """
+
+    name: str
+    memory_bytes: int
+    used_at: float
+    in_use: bool = False
+
+
+class ModelStack:
+    """The processes of the model ``name``, in a new folder ``home``; its gates are open while it is ready.
+
+    A model without a script has none: the common workers and model servers serve it, which find its
+    deployment in its folder.
+    """
+
+    def __init__(self, name: str, url: str, home: Path, owner: "ModelStacks", bytes_on_disk: int) -> None:
+        self.name, self.url, self.home = name, url, home
+        self.bytes_on_disk = bytes_on_disk
+        self.models: Mapping[str, Collection[int]] = {}
+        self._owner = owner
+        self._workspace = Workspace(home)
+        self._listener = unbound()
+        host = StackHost(
+            self._workspace,
+            owner.host.records.log,
+            owner.spawn_workers,
+            servers=owner.servers,
+            counts=owner.counts,
+        )
+        request = ServeRequest(url, owner.request.model_server, owner.request.environ)
+        self._stack = Stack(owner.settings.for_one_of_many(name), request, host, of=name)
+        self._metrics = RunMetrics(lambda: self._stack, self._workspace.journal)
+        self._gates: list[Path] = []
+        self._requests = 0
+        self.used_at = time.monotonic()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that it alone may have: its own, and its models'."""
+        return frozenset({self.name, *self.models})
+
+    @property
+    def has_workers(self) -> bool:
+        """True if it has workers of its own, as far as its archive is open."""
+        return self._stack.has_workers
+
+    @property
+    def is_ready(self) -> bool:
+        return self._stack.readiness.state is StackState.READY
+
+    @property
+    def is_loading(self) -> bool:
+        return self._stack.readiness.state is StackState.STARTING
+
+    def children(self) -> Sequence[ChildProcess]:
+        return self._stack.children.in_start_order()
+
+    @property
+    def in_use(self) -> bool:
+        """True if a worker is answering a request."""
+        alive = self._stack.readiness.heartbeats.alive
+        return is_path_locked(self._workspace.deployment) or any(
+            under_way(self._workspace.journal / str(pid)) for pid in alive
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of its processes, and what it has added to the common model servers."""
+        pids = [child.pid for child in self.children()]
+        own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
+        return own_bytes + self._owner.servers.memory_of(self.models)
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """Metrics of its processes and workers."""
+        yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
+
+    async def start(self) -> None:
+        """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
+        await self._owner.servers.begun.wait()
+        async with turn(self._owner.turns):
+            deployment = await self._load()
+        self._stack.begin_serving()
+        self._open_gates(deployment)
+        self.used_at = time.monotonic()
+        self._owner.measured.append(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
+
+    async def _load(self) -> Deployment:
+        make_workspace_within(self._owner.host.workspace, self._workspace.root)
+        prepared = await self._stack.open_archive()
+        self.models = {model.name: model.versions for model in prepared.models}
+        self._owner.opened(self)
+        planned = await self._stack.expect(prepared, self._owner.host.front.port)
+        deployment = planned.deployment
+        if self.has_workers:
+            self._listener.bind(str(self._workspace.root / WEB_SOCKET))
+            self._listener.listen(BACKLOG)
+            await self._stack.open_control_api()
+        await self._stack.start_in_time(prepared, planned, (self._listener,))
+        return deployment
+
+    def _open_gates(self, deployment: Deployment) -> None:
+        """Sends requests to its workers from now on; the gates that nginx checks come last.
+
+        TF Serving's API may know a model by other names than it is loaded under, the v2 protocol by all.
+        """
+        root, socket = self._owner.host.workspace.root, self._workspace.root / WEB_SOCKET
+        gates = [f"{name}.{ANY}" for name in self.names] + [f"{name}.{SERVED}" for name in self.models]
+        links = {root / GATES / gate: socket for gate in (*gates, f"{self.name}.{LOADED}")}
+        if not self.has_workers:
+            new = self._workspace.deployment.with_suffix(".new")
+            new.write_bytes(deployment.to_json())
+            new.replace(self._workspace.deployment)
+            found = {root / COMMON_WORKSPACES / name: self._workspace.root for name in self.names}
+            links = found | dict.fromkeys(links, root / COMMON_SOCKET)
+            if deployment.default_model == self.name and deployment.default_accept in {None, JSON}:
+                links[root / FAST / self.name] = self._workspace.deployment
+        elif self.models:
+            self._owner.servers.waiting.add(self._stack.readiness)
+        for link, target in links.items():
+            link.symlink_to(target)
+            self._gates.append(link)
+
+    def note_requests(self, count: int) -> None:
+        """Notes the number of its requests so far: another one than before says that it is used."""
+        if count != self._requests:
+            self._requests, self.used_at = count, time.monotonic()
+
+    async def watch(self) -> None:
+        """Runs until a process gives up. Raises StopServing then."""
+        await self._stack.watch_forever()
+
+    def shut(self) -> None:
+        """Closes the gates; idempotent."""
+        while self._gates:
+            self._gates.pop().unlink(missing_ok=True)
+
+    async def stop(self) -> None:
+        """Closes gates, lets requests end, ends the processes, and removes the folder; called once."""
+        self.shut()
+        is_loading = self.is_loading
+        if is_loading:
+            self._stack.abandon_loading()
+        self._stack.readiness.begin_stopping()
+        self._owner.servers.waiting.discard(self._stack.readiness)
+        # A load has no requests yet.
+        seconds = LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop()
+        deadline = time.monotonic() + seconds
+        try:
+            await asyncio.gather(
+                self._until_common_workers_end(deadline),
+                self._stack.children.stop_workers(seconds),
+            )
+            await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        finally:
+            self._stack.close()
+            self._listener.close()
+            self._owner.gone(self)
+            await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
+
+    async def _until_common_workers_end(self, deadline: float) -> None:
+        """Makes common workers begin no more requests; returns once none is under way, at most then."""
+        try:
+            descriptor = os.open(self._workspace.deployment, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        self._workspace.deployment.unlink()
+        try:
+            # The kernel does not notify of released locks.
+            while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        finally:
+            os.close(descriptor)
+
+
+class ModelStacks:
+    """Makes stacks for the registry, and knows their memory, uses and metrics."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        request: ServeRequest,
+        host: RunHost,
+        spawn_workers: Spawn,
+        servers: SharedServers,
+        counts: WorkerCounts,
+    ) -> None:
+        self.settings, self.request, self.host = settings, request, host
+        self.spawn_workers, self.servers, self.counts = spawn_workers, servers, counts
+        # One core is left to models that serve.
+        self.turns = asyncio.Semaphore(max(1, settings.machine.cores - 1))
+        self._records = host.records
+        self._stacks: set[ModelStack] = set()
+        self.measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
+        self._sizes: dict[str, int] = {}
+        self._stop_by: float | None = None
+        self._served: dict[str, Collection[str]] = {}
+        self.served_counts = ServedCounts()
+        self._looked_at = time.monotonic()
+
+    def make_folders(self) -> None:
+        """Makes the folders of gates and stacks; call it before the first model comes."""
+        for folder in (GATES, FAST, COMMON_WORKSPACES, STACKS):
+            (self.host.workspace.root / folder).mkdir()
+
+    def launch(self, name: str, url: str) -> ModelStack:
+        """A new stack, in the folder of the lowest free number: nginx keeps connections to those."""
+        taken = {stack.home for stack in self._stacks}
+        numbered = (self.host.workspace.root / STACKS / str(number) for number in itertools.count())
+        home = next(home for home in numbered if home not in taken and not home.exists())
+        stack = ModelStack(name, url, home, self, self._sizes.get(name, 0))
+        self._stacks.add(stack)
+        return stack
+
+    async def admit(self, name: str, url: str) -> None:
+        """Raises NotEnoughResources if the model does not fit into the memory that is left."""
+        size = await in_daemon_thread(partial(bytes_on_disk, Path(url)), "size")
+        loading = [stack for stack in self._stacks if stack.is_loading]
+        # Those that were admitted, and have no stack at this moment, were promised their memory, too.
+        promised = self._sizes.keys() - {name, *(stack.name for stack in self._stacks)}
+        occupancy = Occupancy(
+            tuple(self.measured),
+            [StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading]
+            + [StackMemory(self._sizes[each], 0) for each in promised],
+            memory_left(),
+            0 if self.servers.have_had_models else MODEL_SERVER_BYTES,
+        )
+        reason = refusal(name, size, occupancy, self.settings.multi_model_memory_margin)
+        if reason is not None:
+            raise reason
+        self._sizes[name] = size
+
+    def opened(self, stack: ModelStack) -> None:
+        """Counts requests for its models from now on. Raises NameTaken if another stack has such a name."""
+        for other in self._stacks - {stack}:
+            for name in other.names & stack.names:
+                raise NameTaken(f"model {stack.name} can't be loaded: {name} is a name of {other.name}")
+        self._served[stack.name] = stack.names
+        if self._records.counts.models is not None:
+            for name in stack.names:
+                self._records.counts.models.known.add(name, stack.models.get(name, ()))
+
+    def gone(self, stack: ModelStack) -> None:
+        self._stacks.discard(stack)
+
+    def uses(self) -> tuple[ModelUse, ...]:
+        return tuple(
+            ModelUse(stack.name, stack.memory_bytes, stack.used_at, stack.in_use)
+            for stack in self._stacks
+            if stack.is_ready
+        )
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        for stack in tuple(self._stacks):
+            yield from stack.measure()
+
+    def stop_until(self, deadline: float) -> None:
+        """Makes stacks end by ``deadline``, of `time.monotonic`."""
+        self._stop_by = deadline
+
+    def seconds_to_stop(self) -> float:
+        """Limit for a stack's requests to end."""
+        limit_seconds = self.settings.stop_seconds
+        if self._stop_by is None:
+            return limit_seconds
+        return max(0.0, min(limit_seconds, self._stop_by - time.monotonic()))
+
+    def children(self) -> Iterator[ChildProcess]:
+        for stack in tuple(self._stacks):
+            yield from stack.children()
+
+    def look(self, names: AbstractSet[str]) -> None:
+        """Notes which models were asked; call it often.
+
+        Ends the metrics of models that are not among ``names``, the registry's, any more.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            for stack in self._stacks:
+                stack.note_requests(self._requests_of(stack.names))
+        for name in self._sizes.keys() - names:
+            del self._sizes[name]
+        for name in self._served.keys() - names:
+            for counted_name in self._served.pop(name):
+                self._records.forget(counted_name)
+
+    def _requests_of(self, names: Collection[str]) -> int:
+        models = self._records.counts.models
+        seen = 0 if models is None else sum(map(models.requests_of, names))
+        return seen + self.served_counts.of(names)
