@@ -108,16 +108,15 @@ class ModelWatch:
                 disturbed_at = now if disturbed_at is None else disturbed_at
                 await asyncio.sleep(loading_pause(now - disturbed_at))
 
-    async def refresh(self) -> None:
-        """Requests the state of every model once, from all instances concurrently."""
-        await asyncio.gather(*(self._poll(instance) for instance in self._instances))
+    async def refresh(self, models: Iterable[str] = ()) -> None:
+        """Requests the state of these models once, or of every one, from all instances concurrently."""
+        asked = tuple(models) or self._models or ("",)
+        await asyncio.gather(*(self._poll(instance, asked) for instance in self._instances))
 
-    async def _poll(self, instance: Instance) -> None:
-        for model in self._models or ("",):
-            path = f"/v1/models/{quote(model, safe='')}"
+    async def _poll(self, instance: Instance, models: Iterable[str]) -> None:
+        for model in models:
             try:
-                reply = await self._get(instance.host, instance.rest_port, path, ONE_API_SECONDS)
-                states = self._states(reply)
+                states = await self.states(instance, model)
             except UpstreamTimeout:
                 await self._ask_busy(instance)
                 return
@@ -127,11 +126,14 @@ class ModelWatch:
             self._misses[instance.index] = 0
             self._readiness.note(instance.index, model, states)
 
-    def _states(self, reply: HttpResponse) -> Mapping[int, ServableState]:
-        """The states of a model's versions; empty if the model server does not know the model (yet)."""
-        if reply.status == HTTPStatus.NOT_FOUND or not self._models:
-            return {}
-        return read_status(reply.body)
+    async def states(self, instance: Instance, model: str) -> Mapping[int, ServableState]:
+        """The states of a model's versions; empty if the model server does not know the model (yet).
+
+        Raises UpstreamError or ValueError if it does not answer.
+        """
+        path = f"/v1/models/{quote(model, safe='')}"
+        reply = await self._get(instance.host, instance.rest_port, path, ONE_API_SECONDS)
+        return {} if reply.status == HTTPStatus.NOT_FOUND or not model else read_status(reply.body)
 
     async def _ask_busy(self, instance: Instance) -> None:
         """Requests may occupy all threads of its REST API: then its last states of models still hold."""

@@ -213,6 +213,7 @@ class Readiness:
         for servable in [servable for servable in self.servables if servable.model == model]:
             del self.servables[servable]
             self.load_seconds.pop(servable, None)
+            self.reported.pop((servable.instance, model), None)
 
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
         """Notes an instance's answer on a model; a version that it does not name has not begun to load."""

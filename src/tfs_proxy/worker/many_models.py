@@ -107,17 +107,17 @@ class ManyModelsApp:
 
     def _make(self, file_id: FileId, link: str) -> _ModelApp:
         with self._making:
-            return self._apps.get(file_id) or self._made(file_id, Path(link).resolve(strict=True))
-
-    def _made(self, file_id: FileId, path: Path) -> _ModelApp:
-        self._close_those_that_have_gone()
-        deployment = Deployment.from_json(path.read_bytes())
-        for model in deployment.models:
-            self._forget(model)
-        app = self._apps[file_id] = _ModelApp(path, self._create(deployment), deployment.models)
-        self.known.update(dict.fromkeys(deployment.models, app))
-        log.debug("serving %s", ", ".join(deployment.models))
-        return app
+            if file_id in self._apps:
+                return self._apps[file_id]
+            path = Path(link).resolve(strict=True)
+            self._close_those_that_have_gone()
+            deployment = Deployment.from_json(path.read_bytes())
+            for model in deployment.models:
+                self._forget(model)
+            app = self._apps[file_id] = _ModelApp(path, self._create(deployment), deployment.models)
+            self.known.update(dict.fromkeys(deployment.models, app))
+            log.debug("serving %s", ", ".join(deployment.models))
+            return app
 
     def _close_those_that_have_gone(self) -> None:
         for file_id, model_app in tuple(self._apps.items()):

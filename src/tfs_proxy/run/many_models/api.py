@@ -93,7 +93,7 @@ def _name_in(token: str) -> str:
 class ModelsApi:
     """Loads, lists and unloads models; a request may wait ``ready_seconds`` for a load.
 
-    With ``on_demand`` a request for a model that is not loaded loads it; ``load`` takes the paths of clients.
+    ``on_demand`` loads what a request needs; ``load`` takes the paths of clients.
     """
 
     def __init__(
@@ -103,10 +103,9 @@ class ModelsApi:
         on_demand: OnDemandModels | None = None,
         load: Load | None = None,
     ) -> None:
+        self._registry, self._ready_seconds = registry, ready_seconds
         self._load_from = load or registry.load
-        self._registry = registry
-        self._ready_seconds = ready_seconds
-        self._on_demand = on_demand
+        self._until_ready = registry.ready if on_demand is None else on_demand.ready
         self.routes: Handlers = {
             MODELS: self._list,
             LOAD: self._load,
@@ -143,10 +142,7 @@ class ModelsApi:
         return _sentence(f"model {name} is unloaded")
 
     async def _ready(self, _: HttpRequest, name: str) -> HttpResponse:
-        if self._on_demand is None:
-            await self._registry.ready(name, self._ready_seconds)
-        else:
-            await self._on_demand.ready(name, self._ready_seconds)
+        await self._until_ready(name, self._ready_seconds)
         return replace(_sentence(f"model {name} is ready"), headers=dict(SENDS_ON))
 
     async def _served(self, request: HttpRequest, name: str) -> HttpResponse:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -29,6 +29,8 @@ from tfs_proxy.wire.s3_client import S3_SCHEME, parse_address, s3_client, s3_err
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+log = logging.getLogger(__name__)
+
 
 class LocalArchives:
     """The archives below a folder, without hidden ones and links to the outside."""
@@ -48,7 +50,8 @@ class LocalArchives:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(files):
                 path = Path(folder, name)
-                if name.endswith(ARCHIVE_ENDING) and not name.startswith(".") and self._has_file(path):
+                is_named = name.endswith(ARCHIVE_ENDING) and not name.startswith(".")
+                if is_named and path.is_file() and (not path.is_symlink() or self.below(str(path))):
                     yield path.relative_to(self._root).as_posix()
 
     def url_of(self, path: str) -> str:
@@ -64,15 +67,10 @@ class LocalArchives:
             return None
         return str(path) if self._root in path.parents else None
 
-    def _has_file(self, path: Path) -> bool:
-        if not path.is_symlink():
-            return path.is_file()
-        return self.below(str(path)) is not None and path.is_file()
-
     def _note_unreadable(self, error: OSError) -> None:
         if Path(error.filename) == self._root:
             raise ArchiveError(unreadable(self._root, error)) from error
-        _log.warning("no models are served from %s: %s", error.filename, error.strerror)
+        log.warning("no models are served from %s: %s", error.filename, error.strerror)
 
 
 class S3Archives:
@@ -105,15 +103,11 @@ class S3Archives:
     def below(self, url: str) -> str | None:
         """``url``; None if it is not an address below the prefix."""
         parts = url.removeprefix(str(self)).split("/")
-        is_path = url.startswith(str(self)) and not any(part in {"", ".", ".."} for part in parts)
-        return url if is_path else None
+        return url if url.startswith(str(self)) and {"", ".", ".."}.isdisjoint(parts) else None
 
     @functools.cached_property
     def _client(self) -> "S3Client":
         return s3_client()
-
-
-_log = logging.getLogger(__name__)
 
 
 class Listing(Struct, frozen=True):
@@ -174,7 +168,7 @@ class ModelFolder:
             if len(paths) > 1:
                 raise SettingsError(_met(name, paths))
         for reason in listing.unnamed.values():
-            _log.warning("%s", reason)
+            log.warning("%s", reason)
         return listing
 
     def listing(self) -> Listing:
@@ -198,9 +192,8 @@ class ModelFolder:
 
     def urls(self, listing: Listing) -> Mapping[str, str]:
         """The addresses of all models by name, but for names that two archives have."""
-        return {
-            name: self._store.url_of(paths[0]) for name, paths in listing.paths.items() if len(paths) == 1
-        }
+        named = listing.paths.items()
+        return {name: self._store.url_of(paths[0]) for name, paths in named if len(paths) == 1}
 
     def require_below(self, url: str) -> str:
         """``url`` of a load request, without links. Raises BadInput if it is not below the folder."""
@@ -233,10 +226,6 @@ def _met(name: str, paths: Sequence[str]) -> str:
     )
 
 
-DOWNLOAD_FOLDER: Final = "download"
-CODE_FOLDER: Final = "code"
-
-
 def universal_code(
     settings: Settings, workspace: Workspace, folders: Sequence[Path] = UNIVERSAL_CODE_DIRS
 ) -> str | None:
@@ -249,21 +238,16 @@ def universal_code(
     if settings.universal_bucket is None:
         return next((str(folder) for folder in folders if (folder / settings.program).is_file()), None)
     address = f"s3://{settings.universal_bucket}/{settings.universal_prefix}"
-    code = workspace.root / CODE_FOLDER
-    downloaded = download(address, workspace.root / DOWNLOAD_FOLDER, settings.max_archive_bytes)
-    flatten(downloaded, code, address)
+    code = workspace.root / "code"
+    downloaded = download(address, workspace.root / "download", settings.max_archive_bytes)
+    code.mkdir()
+    for path in sorted(file for file in downloaded.rglob("*") if file.is_file()):
+        if (code / path.name).exists():
+            raise ArchiveError(f"{address} has several files called {path.name}, and one folder is for all.")
+        shutil.move(path, code / path.name)
     if not (code / settings.program).is_file():
         raise ArchiveError(
             f"{address} has no {settings.program}: SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET and _PREFIX name "
             "where the script for models without one lies."
         )
     return str(code)
-
-
-def flatten(downloaded: Path, code: Path, address: str) -> None:
-    """Moves all files below ``downloaded`` into the new folder ``code``; ArchiveError if names collide."""
-    code.mkdir()
-    for path in sorted(file for file in downloaded.rglob("*") if file.is_file()):
-        if (code / path.name).exists():
-            raise ArchiveError(f"{address} has several files called {path.name}, and one folder is for all.")
-        shutil.move(path, code / path.name)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -12,14 +11,12 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.many_models.model_stacks import ModelStack
 from tfs_proxy.run.readiness import StackState
-from tfs_proxy.serving.upstream.shortages import SHORTAGE_OF_PROCESSES, SHORTAGES, means_shortage
+from tfs_proxy.serving.upstream.shortages import caused_by_shortage
 from tfs_proxy.values.errors import (
     LoadFailed,
     ModelLoadError,
     ModelNotReady,
-    ModelServerEnded,
     NotEnoughResources,
-    ScriptLoadError,
     TfsProxyError,
 )
 from tfs_proxy.wire.backoff import growing_pause
@@ -28,7 +25,6 @@ from tfs_proxy.wire.error_status import status_of_error
 
 log = logging.getLogger(__name__)
 
-_SHELL_STATUS_OF_SIGKILL = 128 + signal.SIGKILL
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
 HEALTHY_SECONDS: Final = 10.0
@@ -60,39 +56,13 @@ def load_failure(error: BaseException) -> TfsProxyError:
     if isinstance(error, NotEnoughResources):
         return error
     text = str(error) or type(error).__name__
-    if any(map(_is_shortage, _with_causes(error))):
+    if caused_by_shortage(error):
         return NotEnoughResources(text)
     if isinstance(error, ModelLoadError) and error.ended_with is not None:
         return LoadFailed(text)
     if isinstance(error, TfsProxyError):
         return error
     return LoadFailed(text if isinstance(error, OSError) else INTERNAL_ERROR)
-
-
-def _is_shortage(error: BaseException) -> bool:
-    match error:
-        case MemoryError():
-            return True
-        case OSError() if error.errno in {*SHORTAGES, SHORTAGE_OF_PROCESSES}:
-            return True
-        case ModelLoadError() if error.ended_with == -signal.SIGKILL:
-            return True  # by the kernel, which is out of memory: nobody else kills one that loads
-        case ModelServerEnded() if error.exit_status == _SHELL_STATUS_OF_SIGKILL:
-            return True
-        case ScriptLoadError():
-            return means_shortage(f"{error}\n{error.report}")
-    return means_shortage(str(error))
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """``error``, and the errors that it was raised from or while handling."""
-    seen: set[int] = set()
-    following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
-        yield following
-        hidden = following.__suppress_context__
-        following = following.__cause__ or (None if hidden else following.__context__)
 
 
 class LoadCounts:
@@ -231,7 +201,9 @@ class Model:
             )
             await self._stop_stack()
             await self._take(partial(asyncio.sleep, pause_seconds))
-            error = await self._take(self._start_again)
+            if not self._is_leaving:
+                self._counts.restarts[self.name] += 1
+            error = await self._take(self._start)
             if error is None and not self._is_leaving:
                 self._change_state(StackState.READY)
                 log.info("model %s: ready again", self.name)
@@ -260,10 +232,6 @@ class Model:
     async def _start(self) -> None:
         self._stack = self._launch()
         await self._stack.start()
-
-    async def _start_again(self) -> None:
-        self._counts.restarts[self.name] += 1
-        await self._start()
 
     async def _stop_stack(self) -> None:
         """Stops the stack, if there is one; no unload cancels that."""

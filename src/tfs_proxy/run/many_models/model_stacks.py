@@ -7,10 +7,11 @@ exist while a model is ready. `ModelStacks` makes a stack if there is memory for
 import asyncio
 import itertools
 import os
+import re
 import shutil
 import time
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,6 @@ from tfs_proxy.run.many_models.admission import (
     turn,
 )
 from tfs_proxy.run.many_models.shared_servers import SharedServers
-from tfs_proxy.run.many_models.uses import ServedCounts
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx.many_models import (
     ANY,
@@ -53,9 +53,10 @@ from tfs_proxy.run.process import ChildProcess, Spawn
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.run.run import RunHost
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.scraping import ANSWER_SECONDS, ModelServerMetrics, refresh_all
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import memory_left
@@ -64,6 +65,34 @@ from tfs_proxy.wire.media_types import JSON
 
 LOCK_PAUSE_SECONDS: Final = 0.01
 LOOK_SECONDS: Final = 1.0
+COUNT_SECONDS: Final = 5.0
+
+_COUNTED: Final = re.compile(
+    r'^:tensorflow:serving:request_count\{[^}]*model_name="([^"]+)"[^}]*\} (\d+)', re.MULTILINE
+)
+
+
+class ServedCounts:
+    """Requests of each model as the model servers count them: nobody else sees which are called by gRPC."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def of(self, names: Iterable[str]) -> int:
+        return sum(self._counts[name] for name in names)
+
+    async def follow(self, instances: Iterable[Instance], metrics_path: str | None, seconds: float) -> None:
+        """Asks the model servers every so many seconds; never returns."""
+        metrics = ModelServerMetrics()
+        metrics.begin(instances, metrics_path)
+        while True:
+            await refresh_all(metrics.answers, ANSWER_SECONDS)
+            counts: Counter[str] = Counter()
+            for text in metrics.texts().values():
+                for name, count in _COUNTED.findall(text):
+                    counts[name] += int(count)
+            self._counts = counts
+            await asyncio.sleep(seconds)
 
 
 class ModelUse(Struct, frozen=True):

@@ -24,12 +24,11 @@ from tfs_proxy.run.host.sockets import Listeners, unbound
 from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
-from tfs_proxy.run.many_models.model_stacks import ModelStacks
+from tfs_proxy.run.many_models.model_stacks import COUNT_SECONDS, ModelStacks
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import OnDemandModels, load_below
 from tfs_proxy.run.many_models.pages import Pages
 from tfs_proxy.run.many_models.shared_servers import SharedServers
-from tfs_proxy.run.many_models.uses import COUNT_SECONDS
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES, MultiModelRoutes

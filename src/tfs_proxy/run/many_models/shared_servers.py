@@ -7,28 +7,26 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from http import HTTPStatus
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 from tfs_proxy.observe.process_usage import own_memory_of_tree
 from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.waiting import in_daemon_thread, unless_set
-from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, MISSES, POLL_SECONDS, loading_pause
+from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, ModelWatch, loading_pause
 from tfs_proxy.run.opening import ServeRequest, resources_on
 from tfs_proxy.run.plan import files_of_model_servers, instances_on, model_server_process
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs.model_server import model_config, open_to_the_outside
-from tfs_proxy.run.readiness import ENDED, ExpectedVersion, Readiness, ServableState, read_status
+from tfs_proxy.run.readiness import ENDED, ExpectedVersion, Readiness, ServableState
 from tfs_proxy.run.run_loop import cancel
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.wire.http_client import get_async
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +140,7 @@ class SharedServers:
         self._settings, self.readiness = settings, readiness
         self._book: dict[str, SharedModel] = {}
         self._reloads = Reloads(self._reload)
-        self._misses: dict[int, int] = {}
+        self._polls = ModelWatch((), (), readiness)
         self._restoring: set[asyncio.Task[None]] = set()
         self._ports: Sequence[tuple[int, int]] = ()
         self.begun, self._stopping = asyncio.Event(), asyncio.Event()
@@ -152,6 +150,7 @@ class SharedServers:
         count, allowed = self._settings.instance_count, self._settings.safe_port_range
         self._ports = sockets.model_server_ports(allowed, count, self.children.servers.held)
         self.instances = instances_on(self._ports, self._workspace)
+        self._polls = ModelWatch(self.instances, (), self.readiness)
 
     async def start(self, request: ServeRequest) -> None:
         """Starts them without a model; returns once they answer."""
@@ -316,13 +315,12 @@ class SharedServers:
                 async with asyncio.timeout(PAUSE_SECONDS):
                     await readiness.disturbed.wait()
             if not readiness.disturbed.is_set():
-                names = [name for name, each in self._book.items() if each.is_loaded] or [""]
+                names = [name for name, each in self._book.items() if each.is_loaded]
                 turn += 1
-                await self._ask_all(names[turn % len(names)])
+                await self._ask_all(names[turn % len(names) :][:1] if names else ())
                 continue
             while readiness.missing() is not None:
-                for name in sorted({servable.model for servable in self._away()}) or ("",):
-                    await self._ask_all(name)
+                await self._ask_all({servable.model for servable in self._away()})
                 await asyncio.sleep(LOADING_PAUSE_SECONDS)
             readiness.disturbed.clear()
 
@@ -333,21 +331,16 @@ class SharedServers:
     async def _until_reached(self) -> None:
         """Returns once every model server answers."""
         while self.readiness.unreachable:
-            await self._ask_all("")
+            await self._polls.refresh()
             await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
-    async def _ask_all(self, name: str) -> None:
-        """Notes what each says of a model; without a name, only that it answers."""
-        for instance in self.instances:
-            states, index = await self._states(instance, name), instance.index
-            self._misses[index] = 0 if states is not None else self._misses.get(index, 0) + 1
-            if states is not None:
-                self.readiness.note(index, name, states)
-                failed = _failure(name, states)
-                if failed is not None and name in self._book:
-                    self._book[name].lose(failed)
-            elif self._misses[index] >= MISSES:
-                self.readiness.unreachable.add(index)
+    async def _ask_all(self, names: Collection[str]) -> None:
+        """Notes what each says of these models; without any, only that it answers."""
+        await self._polls.refresh(names)
+        for instance, name in product(self.instances, names):
+            failed = _failure(name, self.readiness.reported.get((instance.index, name), {}))
+            if failed is not None and name in self._book:
+                self._book[name].lose(failed)
 
     async def _until(self, name: str, holds: Callable[[States | None], bool]) -> None:
         """Asks each about a model until that holds of its states."""
@@ -358,10 +351,8 @@ class SharedServers:
 
     async def _states(self, instance: Instance, name: str) -> States | None:
         """The states of a model's versions; None if the model server does not answer."""
-        path = f"/v1/models/{quote(name, safe='')}"
         try:
-            reply = await get_async(instance.host, instance.rest_port, path, POLL_SECONDS)
-            return {} if reply.status == HTTPStatus.NOT_FOUND or not name else read_status(reply.body)
+            return await self._polls.states(instance, name)
         except (UpstreamError, ValueError):
             return None
 

@@ -13,36 +13,24 @@ from tfs_proxy.values.deployment import Instance, TraceSampling
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
-GATES = "m"
-"""The folder of the gates below the run's workspace, which is nginx's working directory."""
+# Below the run's workspace, which is nginx's working directory.
+GATES = "m"  # the folder of the gates
+FAST = "f"  # a link for each model whose requests may go directly to a model server
+COMMON_WORKSPACES = "d"  # links to the workspaces of models that common workers serve, by name
+COMMON_SOCKET = "common.sock"  # on which common workers accept
+STACKS, WEB_SOCKET = "s", "web.sock"  # a numbered folder for each stack, and the socket in that
+NUMBERS = range(500)  # of stacks to which nginx keeps connections; those above are reached by new ones
 
 LOADED, SERVED, ANY = "loaded", "served", "sock"
 """Endings of gates: of the name a model is loaded under, of those its model server knows, and of all."""
 
-FAST = "f"
-"""The folder with a file for each model whose requests may go directly to a model server."""
-
-STACKS, WEB_SOCKET = "s", "web.sock"
-"""The folder with a numbered folder for each stack, and the socket in that."""
-
-COMMON_SOCKET = "common.sock"
-"""The end of the names of the sockets on which common workers accept."""
-
-COMMON_WORKSPACES = "d"
-"""The folder of links to the workspaces of models that common workers serve, by name."""
-
-NUMBERS = range(500)
-"""The stacks to which nginx keeps connections; those above are reached by new ones."""
-
 SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
 """Headers with which the control API says that the model is ready; nginx keeps them for itself."""
 
-_MAX_SEGMENTS = 6
-"""Most names in a path in X-Amzn-SageMaker-Target-Model."""
-
 MARGIN_SECONDS = 5
-
+_MAX_SEGMENTS = 6  # names in a path in X-Amzn-SageMaker-Target-Model
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_GOES_ON = "it goes on, and GET /models says what is loaded"
 _HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"
 _WITHOUT_HEADER = f"{_HOW_TO_CALL}, or serve archives with --multi-model and name one in {TARGET_MODEL}"
 _WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in {TARGET_MODEL}"
@@ -104,9 +92,5 @@ def _refusals(routes: MultiModelRoutes) -> Mapping[str, tuple[int, str]]:
         "connections": (503, "the model takes no connections at this moment: try again"),
         "no-model": (404, _WITH_HEADER if routes.takes_target_model else _WITHOUT_HEADER),
         "target-model": (400, _TARGET_NEEDED),
-        "models-504": (504, _not_done(routes.load_seconds)),
+        "models-504": (504, f"not done within {routes.load_seconds:g} seconds: {_GOES_ON}"),
     }
-
-
-def _not_done(seconds: float) -> str:
-    return f"not done within {seconds:g} seconds: it goes on, and GET /models says what is loaded"

@@ -7,8 +7,10 @@ after a 507. A single model's clients get TF Serving's own status.
 import errno
 import os
 import re
+import signal
 from typing import Final
 
+from tfs_proxy.values.errors import ModelLoadError, ModelServerEnded, ScriptLoadError
 from tfs_proxy.wire.error_body import error_text
 
 SHORTAGES: Final = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -35,6 +37,7 @@ FULL_QUEUES: Final = ("batch scheduling queue", "Server Threadpool Exhausted")
 SHORTAGE_CLASSES: Final = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})
 """Names of TensorFlow's and PyTorch's exceptions for a lack of memory."""
 
+_SHELL_STATUS_OF_SIGKILL: Final = 128 + signal.SIGKILL
 _EXHAUSTED_STATUS: Final = 429
 _SERVERS_FAULT: Final = 500
 
@@ -68,6 +71,34 @@ def raised_by_shortage(error: BaseException | None) -> bool:
     if isinstance(error, OSError) and error.errno in SHORTAGES:
         return True
     return any(kind is MemoryError or kind.__name__ in SHORTAGE_CLASSES for kind in type(error).__mro__)
+
+
+def caused_by_shortage(error: BaseException) -> bool:
+    """True if the error of a load says that something is short, or one that it was raised from or in."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        if _is_shortage(following):
+            return True
+        seen.add(id(following))
+        hidden = following.__suppress_context__
+        following = following.__cause__ or (None if hidden else following.__context__)
+    return False
+
+
+def _is_shortage(error: BaseException) -> bool:
+    match error:
+        case MemoryError():
+            return True
+        case OSError() if error.errno in {*SHORTAGES, SHORTAGE_OF_PROCESSES}:
+            return True
+        case ModelLoadError() if error.ended_with == -signal.SIGKILL:
+            return True  # by the kernel, which is out of memory: nobody else kills one that loads
+        case ModelServerEnded() if error.exit_status == _SHELL_STATUS_OF_SIGKILL:
+            return True
+        case ScriptLoadError():
+            return means_shortage(f"{error}\n{error.report}")
+    return means_shortage(str(error))
 
 
 def _means_full_queue(text: str) -> bool:
