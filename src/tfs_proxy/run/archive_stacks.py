@@ -298,7 +298,7 @@ def other_ports(settings: Settings, used: Collection[Instance]) -> PortRange | N
     return PortRange(ports.low + 2 * settings.instance_count, ports.high)
 
 
-def refuse_other_kind(before: Deployment, new: Deployment, *, by_users: bool = False) -> None:
+def refuse_other_kind(before: Deployment, new: Deployment, *, by_users: bool) -> None:
     """Raises ArchiveError if the translator, which is not restarted, would have to answer in another way.
 
     ScriptLoadError if the script has been removed from a folder ``by_users``.

@@ -58,7 +58,7 @@ class ProcessPlan(Struct, frozen=True):
     """The processes of a run, and the files to be written before they start.
 
     At ``metrics_path`` the model servers show their own metrics. ``open_ports`` is a sentence on ports
-    that are open to the outside and were not asked for.
+    that are open to the outside and were not asked for. The driver shows ``gpus``.
     """
 
     deployment: Deployment
@@ -66,6 +66,7 @@ class ProcessPlan(Struct, frozen=True):
     model_servers: tuple[ProcessSpec, ...]
     metrics_path: str | None = None
     open_ports: str | None = None
+    gpus: int = 0
 
 
 def plan(
@@ -94,6 +95,7 @@ def plan(
             for instance in instances
         ),
         metrics_path=host.monitoring.path,
+        gpus=host.gpus,
         open_ports=model_server.open_to_the_outside(
             host.model_server, instances, script=served.script is not None
         ),

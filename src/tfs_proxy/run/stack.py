@@ -88,7 +88,6 @@ class Stack:
         self.has_workers = True
         self.prepared: Prepared | None = None
         self.planned: ProcessPlan | None = None
-        self._gpus = 0
         self._of = of
         self._host = host
         self._watch = ModelWatch((), (), self.readiness)
@@ -144,7 +143,6 @@ class Stack:
         host = await self._resources_for(prepared)
         planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
-        self._gpus = host.gpus
         if self.settings.reload and not host.common:
             self.servers.follow(prepared.models, planned, host)
         self.children.expect(deployment.script, self.settings.machine.memory_text)
@@ -194,8 +192,9 @@ class Stack:
         self.readiness.begin_serving()
         if self._of:
             self.children.look_every(ONE_OF_MANY_TICK_SECONDS)
-        for spec in () if self.planned is None else self.planned.model_servers:
-            self.children.devices.log(spec.named(self._of).name, self._gpus)
+        if self.planned is not None:
+            for spec in self.planned.model_servers:
+                self.children.devices.log(spec.named(self._of).name, self.planned.gpus)
         if self._control_api is not None:
             self._control_api.release()
 

@@ -137,6 +137,7 @@ def plan_flags(
             ),
         ),
         metrics_path=host.monitoring.path,
+        gpus=host.gpus,
     )
 
 

@@ -33,10 +33,10 @@ def test_two_stacks_share_no_port_of_a_range() -> None:
 def test_the_protocol_is_not_answered_by_another_program() -> None:
     """The translator goes on, and knows only one."""
     model = Deployment("m", {"m": (1,)}, (), None, (), BodyLimits(10), TimeLimits(5.0))
-    refuse_other_kind(model, replace(model, models={"m": (1, 2)}))
+    refuse_other_kind(model, replace(model, models={"m": (1, 2)}), by_users=True)
 
     with pytest.raises(ArchiveError, match="answered by the script instead of the model: start again"):
-        refuse_other_kind(model, replace(model, doors=Doors(open_inference="script")))
+        refuse_other_kind(model, replace(model, doors=Doors(open_inference="script")), by_users=True)
 
 
 MODELS_BYTES = 100 * MEGABYTE

@@ -11,6 +11,7 @@ from support.following import BROKEN, Serve, answer, answers, script
 from support.load_generator import load
 from support.processes import is_running
 from support.scraping import scrape
+from support.wheels import write_wheel
 
 
 def write(path: Path, text: str) -> None:
@@ -71,6 +72,20 @@ def test_a_model_server_that_was_taken_over_is_started_again(serve: Serve, folde
     stack.wait_until(lambda: stack.ask("GET", "/ping").status == 200, "it is ready again")
 
     assert len(set(stack.children()["model_server"]) - {server}) == 1
+
+
+def test_packages_are_installed_again_only_if_others_are_asked_for(serve: Serve, folder: Path) -> None:
+    """Two saves of the script: both import what was installed for the first, whose stack has ended by the second."""
+    code = folder / "code"
+    write_wheel(code / "wheels", "tinyone", "1.2")
+    (code / "requirements.txt").write_text("tinyone\n")
+    stack = serve(folder, "--reload", workers="1")
+    for version in ("second", "third"):
+        write(code / "inference.py", "import tinyone\n" + script(version))
+        stack.wait_until(partial(answers, stack, version), f"{version} answers")
+        stack.wait_until(lambda: len(stack.workers()) == 1, "the former stack has ended")
+
+    assert stack.log.count("installing requirements.txt") == 1
 
 
 def test_a_misspelt_handler_is_refused_while_the_old_script_serves(serve: Serve, folder: Path) -> None:
