@@ -34,7 +34,7 @@ from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import INVOCATIONS, OPENAPI
-from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
+from tfs_proxy.worker.app import ContainerApp, create_app
 
 __all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
 
@@ -216,9 +216,8 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         sessions=session_options(settings),
     )
     if contents.script_model and contents.script:
-        return create_script_model_app(
-            deployment, load_script_model(contents.script, contents.import_paths), ping=_healthy
-        )
+        script_model = load_script_model(contents.script, contents.import_paths)
+        return create_app(deployment, None, script_model, ping=_healthy)
     loaded = load_script(contents.script, contents.import_paths) if contents.script else None
     return create_app(deployment, model_server, loaded, ping=_healthy)
 

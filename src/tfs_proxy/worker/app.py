@@ -24,9 +24,9 @@ from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OP
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.errors import install
-from tfs_proxy.worker.inference_answers import ModelInference, ScriptInference, ScriptModelInference
+from tfs_proxy.worker.inference_answers import Caller, ModelInference, ScriptInference
 from tfs_proxy.worker.inference_resources import Inference, Serves, add_routes
-from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
+from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
 from tfs_proxy.worker.sessions import InvocationsResource, SessionInvocations
 from tfs_proxy.worker.status import (
@@ -128,8 +128,8 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
 
 def create_app(
     deployment: Deployment,
-    upstream: Upstream,
-    script: Script | None = None,
+    upstream: Upstream | None,
+    script: "Script | ScriptModel | None" = None,
     *,
     ping: Ping,
     pass_on: PassOn | None = None,
@@ -141,28 +141,32 @@ def create_app(
 ) -> ContainerApp:
     """Make a WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
-    ``upstream`` sends requests to the model servers, ``script`` is the user's; ``ping``, ``metrics`` and
-    ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is not
-    published. ``ledger`` bounds the memory that the requests of all workers take. All errors are answered as
-    ``{"error": text}``. The script's ``init(context)`` has run before this returns; raises ScriptLoadError if
-    that failed. ``close`` closes ``upstream`` too if the app ``owns_upstream``.
+    ``upstream`` sends requests to the model servers, None if the script is the model; ``ping``, ``metrics``
+    and ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is
+    not published. ``ledger`` bounds the memory that the requests of all workers take. All errors are answered
+    as ``{"error": text}``. The script's ``init(context)`` has run, or its model is loaded, before this
+    returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
+    ``owns_upstream``.
     """
-    app = _app(deployment, ping, metrics)
-    if owns_upstream:
-        app.held.callback(upstream.close)
-    own = ForDeployment(upstream, deployment)
-    plane = DataPlane(own, deployment.csv_columns, one_line=deployment.is_batch)
-    converts = script is None or (script.handler is None and script.input_handler is None)
-    asked = partial(plane.signature, Target(deployment.default_model)) if converts else None
+    app, bodies, plane = _app(deployment, ping, metrics), BodyReader(deployment, ledger), None
+    if upstream is not None:
+        if owns_upstream:
+            app.held.callback(upstream.close)
+        own = ForDeployment(upstream, deployment)
+        plane = DataPlane(own, deployment.csv_columns, one_line=deployment.is_batch)
+    if script is not None:
+        inference: Inference = _add_script(app, script, deployment, bodies, plane)
+    elif plane is not None:
+        of_model = ModelInference(bodies, plane)
+        _add_invocations(app, deployment, ModelInvocations(deployment, bodies, plane, of_model))
+        inference = of_model
+    converts = plane is not None and getattr(script, "body_reader", None) is None
+    asked = partial(plane.signature, Target(deployment.default_model)) if plane and converts else None
     app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms, asked))
-    bodies = BodyReader(deployment, ledger)
-    if script is None:
-        inference: Inference = _add_model(app, deployment, bodies, plane)
-    else:
-        inference = _add_script(app, script, deployment, bodies, plane)
     if deployment.doors.open_inference != OFF:
-        add_routes(app, deployment, inference, plane.signature, serves)
-    app.add_route(OPENAPI.path, OpenApiResource(deployment, plane.signatures_of, script))
+        add_routes(app, deployment, inference, None if plane is None else plane.signature, serves)
+    signatures_of = plane.signatures_of if plane else lambda _: {}
+    app.add_route(OPENAPI.path, OpenApiResource(deployment, signatures_of, script))
     console.add_routes(app, deployment, plane, None if script is None else script.description)
     if pass_on is not None:
         app.add_sink(ServingApi(bodies, pass_on), PREFIX)
@@ -171,72 +175,49 @@ def create_app(
     return app
 
 
-def _add_model(app: ContainerApp, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> Inference:
-    """Routes invocations directly to a model; returns the handler of inferences."""
-    inference = ModelInference(bodies, plane)
-    _add_invocations(app, deployment, ModelInvocations(deployment, bodies, plane, inference))
-    return inference
-
-
 def _add_script(
-    app: ContainerApp, script: Script, deployment: Deployment, bodies: BodyReader, plane: DataPlane
+    app: ContainerApp,
+    script: "Script | ScriptModel",
+    deployment: Deployment,
+    bodies: BodyReader,
+    plane: DataPlane | None,
 ) -> Inference:
-    """Routes invocations to a script, whose ``init`` has run then; returns the handler of inferences."""
-    from tfs_proxy.serving.script.context import WorkerModels
-    from tfs_proxy.serving.script.handlers import ScriptCaller
+    """Routes invocations to a script, which has begun then; returns the handler of inferences."""
+    in_parts = False
+    if plane is None:
+        from tfs_proxy.serving.script.script_model import ScriptModel, ScriptModelCaller
 
-    models = WorkerModels(
-        plane,
-        deployment.models,
-        deployment.default_model,
-        deployment.times.request_seconds,
-        deployment.model_dir,
-    )
-    caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
+        assert isinstance(script, ScriptModel)  # noqa: S101 - there is no model server
+        accept = deployment.default_accept or JSON
+        folder = deployment.script_model or ""
+        caller: Caller = ScriptModelCaller(script, folder, accept, OWN_ERRORS, app.watch)
+    else:
+        from tfs_proxy.serving.script.context import WorkerModels
+        from tfs_proxy.serving.script.handlers import ScriptCaller
+
+        assert isinstance(script, Script)  # noqa: S101 - there is a model server
+        models = WorkerModels(
+            plane,
+            deployment.models,
+            deployment.default_model,
+            deployment.times.request_seconds,
+            deployment.model_dir,
+        )
+        caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
+        in_parts = script.reads_in_parts
     app.held.callback(caller.close)
     caller.begin()
     inference = ScriptInference(deployment, bodies, caller)
-    if script.reads_in_parts:
+    if in_parts:
         from tfs_proxy.worker.body_in_parts import InvocationsInParts
 
         invocations: ScriptInvocations = InvocationsInParts(deployment, bodies, caller, inference, app.watch)
     else:
         invocations = ScriptInvocations(deployment, bodies, caller, inference)
     _add_invocations(app, deployment, invocations)
-    return inference if deployment.doors.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
-
-
-def create_script_model_app(
-    deployment: Deployment,
-    script_model: "ScriptModel",
-    *,
-    ping: Ping,
-    ledger: Ledger | None = None,
-    metrics: FetchMetrics | None = None,
-    ask_control_api: AskControlApi | None = None,
-) -> ContainerApp:
-    """Make a WSGI app that serves a script model, whose model has been loaded when this returns.
-
-    Raises ScriptLoadError if that failed.
-    """
-    from tfs_proxy.serving.script.script_model import ScriptModelCaller
-
-    app = _app(deployment, ping, metrics)
-    folder = deployment.script_model or ""
-    caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
-    app.held.callback(caller.close)
-    caller.begin()
-    app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms))
-    bodies = BodyReader(deployment, ledger)
-    inference = ScriptModelInference(deployment, bodies, caller)
-    _add_invocations(app, deployment, ScriptModelInvocations(deployment, bodies, caller, inference))
-    if deployment.doors.open_inference != OFF:
-        add_routes(app, deployment, inference, None, None)
-    if ask_control_api is not None:
-        add_relay(app, ask_control_api, bodies)
-    app.add_route(OPENAPI.path, OpenApiResource(deployment, lambda _: {}, script_model))
-    console.add_routes(app, deployment, None, script_model.description)
-    return app
+    if plane is None or deployment.doors.open_inference == BY_SCRIPT:
+        return inference
+    return ModelInference(bodies, plane)
 
 
 def _add_invocations(app: ContainerApp, deployment: Deployment, resource: InvocationsResource) -> None:

@@ -10,7 +10,6 @@ import falcon
 
 from tfs_proxy.observe.request_record import READ, note_size, stage
 from tfs_proxy.serving.script.deadline import DeadlineWatch
-from tfs_proxy.serving.script.handlers import ScriptCaller
 from tfs_proxy.serving.script.runner import ScriptReply
 from tfs_proxy.settings.rows import STALLED_SECONDS
 from tfs_proxy.settings.worker_environment import folder_for_files
@@ -27,7 +26,7 @@ from tfs_proxy.worker.body import (
     too_large,
 )
 from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET
-from tfs_proxy.worker.inference_answers import ScriptInference, write_reply
+from tfs_proxy.worker.inference_answers import Caller, ScriptInference, write_reply
 from tfs_proxy.worker.inference_resources import is_triton_type
 from tfs_proxy.worker.invocations import ScriptInvocations
 
@@ -140,7 +139,7 @@ class InvocationsInParts(ScriptInvocations):
         self,
         deployment: Deployment,
         bodies: BodyReader,
-        caller: ScriptCaller,
+        caller: Caller,
         inference: ScriptInference,
         watch: DeadlineWatch,
     ) -> None:

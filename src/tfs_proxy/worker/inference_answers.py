@@ -1,7 +1,7 @@
 """Inferences of the Open Inference Protocol: by the data plane, with tensors all the way, or by a script."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import falcon
 
@@ -11,7 +11,6 @@ from tfs_proxy.data.open_inference.json_request import read_request
 from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, stage
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import ScriptRequest
-from tfs_proxy.serving.script.script_model import ScriptModelRequest
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import UnknownModel, UpstreamRefused
 from tfs_proxy.values.memory import MemoryBudget
@@ -75,28 +74,43 @@ def _write_invocation(req: falcon.Request, resp: falcon.Response, answer: InferA
     write(req, resp, answer.body, content_type, None)
 
 
-def _tell_json_size(resp: falcon.Response, codec: InferCodec) -> None:
-    if codec.answer_json_size is not None:
-        resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
-
-
 if TYPE_CHECKING:
-    from tfs_proxy.serving.script.handlers import ScriptCaller
     from tfs_proxy.serving.script.runner import ScriptReply
-    from tfs_proxy.serving.script.script_model import ScriptModelCaller
+
+
+class Caller(Protocol):
+    """Loaded script: its handlers, or one that is the model itself."""
+
+    def begin(self) -> None:
+        """Run the script's ``init``, or load its model. Raises ScriptLoadError."""
+
+    def close(self) -> None:
+        """Run the script's ``close``; idempotent."""
+
+    def answer(self, request: ScriptRequest) -> "ScriptReply":
+        """Run the script on one request. Raises RequestError, and what a script may raise as it is."""
 
 
 class ScriptInference:
-    """Answers inferences for a target by the handlers of a script."""
+    """Answers inferences for a target by a script; one that is the model itself has one version, 1."""
 
-    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: "ScriptCaller") -> None:
+    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: Caller) -> None:
         self._deployment = deployment
         self._bodies = bodies
         self._caller = caller
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answer in the protocol's types; ``name`` is the client's name of the model."""
-        _tell_json_size(resp, self._answer(req, resp, target, name))
+        """Answer in the protocol's types; ``name`` is the client's name of the model.
+
+        Raises UnknownModel for another version of a script that is the model itself.
+        """
+        if self._deployment.script_model is not None:
+            if target.label is not None or target.version not in {None, ONLY_VERSION}:
+                raise UnknownModel(f"The script {target.model} has no version but {ONLY_VERSION}.")
+            target = Target(target.model)
+        codec = self._answer(req, resp, target, name)
+        if codec.answer_json_size is not None:
+            resp.set_header(INFERENCE_HEADER_LENGTH, str(codec.answer_json_size))
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
         """Answer a request to /invocations, in Triton's type for SageMaker."""
@@ -112,11 +126,12 @@ class ScriptInference:
     ) -> InferCodec:
         note_model(target.model, target.version if target.version is not None else target.label)
         with self._bodies.budget(req) as budget:
-            version = version_text(target.version, self._deployment.models.get(target.model, ()))
+            versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
+            version = version_text(target.version, versions)
             codec = InferCodec(json_size(req), name, version, budget, binary_type)
             body = self._bodies.read(req, budget)
             request = ScriptRequest(
-                target=codec.targeted(body, target),
+                target=target if self._deployment.script_model else codec.targeted(body, target),
                 body=body,
                 content_type=req.content_type,
                 accept=req.get_header("Accept"),
@@ -126,42 +141,6 @@ class ScriptInference:
                 budget=budget,
                 codec=codec,
                 session=session_of(req),
-            )
-            write_reply(resp, self._caller.answer(request))
-        return codec
-
-
-class ScriptModelInference:
-    """Answers inferences by a script model, which has one version, 1."""
-
-    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: "ScriptModelCaller") -> None:
-        self._deployment = deployment
-        self._bodies = bodies
-        self._caller = caller
-
-    def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
-        """Answer in the protocol's types. Raises UnknownModel for another version."""
-        if target.label is not None or target.version not in {None, ONLY_VERSION}:
-            raise UnknownModel(f"The script {target.model} has no version but {ONLY_VERSION}.")
-        _tell_json_size(resp, self._answer(req, resp, name))
-
-    def answer_invocation(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer a request to /invocations, in Triton's type for SageMaker."""
-        self._answer(req, resp, self._deployment.default_model, triton_type)
-
-    def _answer(
-        self,
-        req: falcon.Request,
-        resp: falcon.Response,
-        name: str,
-        binary_type: Callable[[int], str] = lambda _: media.BYTES,
-    ) -> InferCodec:
-        note_model(self._deployment.default_model)
-        with self._bodies.budget(req) as budget:
-            codec = InferCodec(json_size(req), name, str(ONLY_VERSION), budget, binary_type)
-            body, accept = self._bodies.read(req, budget), req.get_header("Accept")
-            request = ScriptModelRequest(
-                *(body, req.content_type, accept, lambda: req.headers, budget, codec, session_of(req))
             )
             write_reply(resp, self._caller.answer(request))
         return codec

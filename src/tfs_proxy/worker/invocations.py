@@ -1,6 +1,6 @@
 """Resource POST /invocations: passes headers and body to the script, or to the default conversion."""
 
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import falcon
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from tfs_proxy.observe.request_record import note_model
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import ScriptRequest
-from tfs_proxy.serving.script.script_model import ScriptModelRequest
 from tfs_proxy.values.attributes import parse_target
 from tfs_proxy.values.deployment import OFF, Deployment
 from tfs_proxy.values.memory import MemoryBudget
@@ -20,18 +19,9 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.body import BodyReader, file_of_form
-from tfs_proxy.worker.inference_answers import (
-    ModelInference,
-    ScriptInference,
-    ScriptModelInference,
-    write_reply,
-)
+from tfs_proxy.worker.inference_answers import Caller, ModelInference, ScriptInference, write_reply
 from tfs_proxy.worker.inference_resources import is_triton_type
 from tfs_proxy.worker.sessions import session_of
-
-if TYPE_CHECKING:
-    from tfs_proxy.serving.script.handlers import ScriptCaller
-    from tfs_proxy.serving.script.script_model import ScriptModelCaller
 
 
 class ModelInvocations:
@@ -74,16 +64,12 @@ class ModelInvocations:
 
 
 class ScriptInvocations:
-    """Requests to a model with an inference.py, which gets them all."""
+    """Requests to an inference.py, which gets them all."""
 
     method = "POST"
 
     def __init__(
-        self,
-        deployment: Deployment,
-        bodies: BodyReader,
-        caller: "ScriptCaller",
-        inference: ScriptInference,
+        self, deployment: Deployment, bodies: BodyReader, caller: Caller, inference: ScriptInference
     ) -> None:
         self._deployment = deployment
         self._bodies = bodies
@@ -119,41 +105,11 @@ class ScriptInvocations:
         )
 
 
-class ScriptModelInvocations:
-    """Requests to a script model."""
-
-    method = "POST"
-
-    def __init__(
-        self,
-        deployment: Deployment,
-        bodies: BodyReader,
-        caller: "ScriptModelCaller",
-        inference: ScriptModelInference,
-    ) -> None:
-        self._deployment = deployment
-        self._bodies = bodies
-        self._caller = caller
-        self._inference = inference
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer by the rules of docs/reference/sagemaker.md."""
-        if is_triton_type(req.content_type):
-            self._inference.answer_invocation(req, resp)
-            return
-        with self._bodies.budget(req) as budget:
-            note_model(self._deployment.default_model)
-            body = self._bodies.read(req, budget)
-            accept = accept_of(req, self._deployment)
-            request = ScriptModelRequest(
-                *(body, req.content_type, accept, lambda: req.headers, budget), session=session_of(req)
-            )
-            reply = self._caller.answer(request)
-        write_reply(resp, reply)
-
-
 def _target(attributes: str | None, deployment: Deployment) -> Target:
-    """Target that a request names, also noted in its record. Raises BadInput."""
+    """Target that a request names, also noted in its record; a script model has one. Raises BadInput."""
+    if deployment.script_model is not None:
+        note_model(deployment.default_model)
+        return Target(deployment.default_model)
     target = parse_target(attributes, deployment.default_model)
     served_name = deployment.served_name(target.model)
     if served_name != target.model:

@@ -15,7 +15,7 @@ from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.worker import first_call
-from tfs_proxy.worker.app import ContainerApp, create_app, create_script_model_app
+from tfs_proxy.worker.app import ContainerApp, create_app
 from tfs_proxy.worker.many_models import ManyModelsApp
 from tfs_proxy.worker.memory_ledger import MemoryLedger
 
@@ -89,8 +89,9 @@ def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Memo
     from tfs_proxy.serving.script.script_model import load_script_model
 
     script_model = load_script_model(deployment.script or "", deployment.import_paths)
-    return create_script_model_app(
+    return create_app(
         deployment,
+        None,
         script_model,
         ping=partial(ping, workspace.control_socket),
         ledger=ledger,

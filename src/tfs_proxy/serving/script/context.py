@@ -215,7 +215,43 @@ class Data(io.BytesIO):
         self.value = request.value
 
 
-class Context(ModelClient):
+class RequestContext:
+    """Parts of a context of one request that every script has."""
+
+    __slots__ = ()
+    _request: ScriptRequest
+    _reply_attributes: str | None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of the request; upper and lower case in a name are the same."""
+        return HeaderMap(self._request.headers())
+
+    @property
+    def inference_id(self) -> str | None:
+        """Id of this request from the client, None if it gave none (docs/reference/sagemaker.md)."""
+        return self.headers.get(INFERENCE_ID)
+
+    @property
+    def session(self) -> Session | None:
+        """State of the request's session, kept for its next request; None if it belongs to none."""
+        return self._request.session
+
+    @property
+    def reply_attributes(self) -> str | None:
+        """Value of the answer's header that `set_custom_attributes` has set."""
+        return self._reply_attributes
+
+    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
+        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping, as ``key=value,...``.
+
+        Raises ValueError for more than 1024 characters or any that is not visible ASCII. Errors that
+        the script raises go out without it.
+        """
+        self._reply_attributes = custom_attributes(value)  # type: ignore[misc]  # in the slots of both kinds
+
+
+class Context(RequestContext, ModelClient):
     """Context of one request, with the names, types and order of AWS's namedtuple.
 
     Its fields are in docs/reference/aws-container.md.
@@ -294,33 +330,10 @@ class Context(ModelClient):
         return HeaderMap({name.lower(): value for name, value in self._request.headers().items()})
 
     @property
-    def inference_id(self) -> str | None:
-        """Id of this request from the client, None if it gave none (docs/reference/sagemaker.md)."""
-        return self.headers.get(INFERENCE_ID)
-
-    @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """Logger whose records carry ``model_name`` and ``inference_id``."""
         known = {"model_name": self.model_name, "inference_id": self.inference_id}
         return logging.LoggerAdapter(LOGGER, known)
-
-    @property
-    def session(self) -> Session | None:
-        """State of the request's session, kept for its next request; None if it belongs to none."""
-        return self._request.session
-
-    @property
-    def reply_attributes(self) -> str | None:
-        """Value of the answer's header that `set_custom_attributes` has set."""
-        return self._reply_attributes
-
-    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
-        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping, as ``key=value,...``.
-
-        Raises ValueError for more than 1024 characters or any that is not visible ASCII. Errors that
-        the script raises go out without it.
-        """
-        self._reply_attributes = custom_attributes(value)
 
     def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
         """Decode a body, or the file that a handler gets, to arrays by input name, as without a script.
@@ -329,22 +342,19 @@ class Context(ModelClient):
 
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
-        body = data if isinstance(data, bytes) else self._whole(data)
+        budget = self._request.budget
+        if isinstance(data, bytes):
+            body = data
+        elif self._request.file is None:
+            body = bytes(data.read())
+        else:  # of a body in parts no more than its values may take
+            body = bytes(data.read(budget.limit_bytes + 1))
+            budget.require(len(body))
         if self._request.codec is not None:
             return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
-        batch = self._worker.plane.decode(
-            self._target, Body(body, self._request.content_type, self._request.budget)
-        )
+        batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))
         self._records, self._is_bare = batch.records, batch.is_bare
         return dict(batch.inputs)
-
-    def _whole(self, data: Any) -> bytes:
-        """Read a file to its end; of a body in parts no more than its values may take."""
-        if self._request.file is None:
-            return bytes(data.read())
-        body = bytes(data.read(self._request.budget.limit_bytes + 1))
-        self._request.budget.require(len(body))
-        return body
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
         """Encode arrays by output name, or a response that has them, in the type that Accept asks for.

@@ -2,17 +2,16 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.data.open_inference.infer_codec import InferCodec
 from tfs_proxy.data.registry import (
     ARRAY_TYPES,
     as_text,
@@ -24,37 +23,23 @@ from tfs_proxy.data.registry import (
 from tfs_proxy.model.openapi.description import Description, importing
 from tfs_proxy.model.script_syntax import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.observe.request_record import current_id
-from tfs_proxy.serving.script.context import LOGGER
+from tfs_proxy.serving.script.context import LOGGER, RequestContext, ScriptRequest
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import function_of, import_script, own_function, stream_of, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
-from tfs_proxy.serving.script.session import Session
 from tfs_proxy.serving.script.streams import Messages, StreamRequest, begin_stream
-from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response, custom_attributes
+from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response
 from tfs_proxy.values.errors import RequestError, ScriptLoadError
-from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.signature import Target
 from tfs_proxy.wire import media_types as media
-from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.media_types import JSON, preferred
 
-
-class ScriptModelRequest(Struct, frozen=True):
-    """Request for a script model: header values are raw, None if there was none."""
-
-    body: bytes = b""
-    content_type: str | None = None
-    accept: str | None = None
-    headers: Callable[[], Mapping[str, str]] = dict
-    budget: MemoryBudget = field(default_factory=MemoryBudget)
-    codec: InferCodec | None = None
-    """Codec of a request of the Open Inference Protocol."""
-
-    session: Session | None = None
-    value: object = None
+NO_REQUEST = ScriptRequest(Target(""), b"")
 
 
-class ScriptModelContext:
+class ScriptModelContext(RequestContext):
     """Context of one request; ``model_fn`` gets one without a request.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
@@ -64,8 +49,8 @@ class ScriptModelContext:
 
     __slots__ = ("_reply_attributes", "_request", "request_id", "system_properties", "value")
 
-    def __init__(self, model_dir: str, request: ScriptModelRequest | None = None) -> None:
-        self._request = request or ScriptModelRequest()
+    def __init__(self, model_dir: str, request: ScriptRequest = NO_REQUEST) -> None:
+        self._request = request
         self._reply_attributes: str | None = None
         self.value = self._request.value
         self.request_id = current_id()
@@ -105,24 +90,9 @@ class ScriptModelContext:
         return self.headers.get(CUSTOM_ATTRIBUTES)
 
     @property
-    def inference_id(self) -> str | None:
-        """Id of this request from the client, None if it gave none (docs/reference/sagemaker.md)."""
-        return self.headers.get(INFERENCE_ID)
-
-    @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """Logger whose records carry ``inference_id``."""
         return logging.LoggerAdapter(LOGGER, {"model_name": None, "inference_id": self.inference_id})
-
-    @property
-    def session(self) -> Session | None:
-        """State of the request's session, kept for its next request; None if it belongs to none."""
-        return self._request.session
-
-    @property
-    def reply_attributes(self) -> str | None:
-        """Value of the answer's header that `set_custom_attributes` has set."""
-        return self._reply_attributes
 
     def default_input(self, data: Any) -> Any:
         """Decode a body to an array, as the default ``input_fn`` does.
@@ -140,22 +110,13 @@ class ScriptModelContext:
             return self._request.codec.encode(prediction)
         return encode_array(prediction, accept), accept
 
-    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
-        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping.
-
-        Raises ValueError for more than 1024 characters or any that is not visible ASCII.
-        """
-        self._reply_attributes = custom_attributes(value)
-
 
 class ScriptModelStreamContext(ScriptModelContext):
     """Context of ``stream``: of the request that opened it, with what ``model_fn`` returned."""
 
     __slots__ = ("model", "path", "query")
 
-    def __init__(
-        self, model_dir: str, opened: ScriptModelRequest, request: StreamRequest, model: Any
-    ) -> None:
+    def __init__(self, model_dir: str, opened: ScriptRequest, request: StreamRequest, model: Any) -> None:
         super().__init__(model_dir, opened)
         self.path, self.query, self.model = request.path, request.query, model
 
@@ -265,7 +226,7 @@ class ScriptModelCaller:
                 f"{type(self._model).__name__}, has no predict()."
             )
 
-    def answer(self, request: ScriptModelRequest) -> ScriptReply:
+    def answer(self, request: ScriptRequest) -> ScriptReply:
         """Run the script's functions on one request.
 
         Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything
@@ -275,7 +236,7 @@ class ScriptModelCaller:
         with self._runner.watch.call():
             return self._answer(request)
 
-    def _answer(self, request: ScriptModelRequest) -> ScriptReply:
+    def _answer(self, request: ScriptRequest) -> ScriptReply:
         if self._script_model.description is not None and request.codec is None:
             value = self._script_model.description.validated(request.body, request.content_type)
             request = replace(request, value=value)
@@ -291,7 +252,9 @@ class ScriptModelCaller:
         self, request: StreamRequest, messages: Messages, ended: Callable[[], object]
     ) -> "Future[RequestError | None]":
         """Serve a stream by the script's ``stream``, whose context has the ``model``; does not wait."""
-        opened = ScriptModelRequest(b"", request.content_type, request.accept, lambda: request.headers)
+        opened = ScriptRequest(
+            *(Target(""), b"", request.content_type, request.accept), headers=lambda: request.headers
+        )
         context = ScriptModelStreamContext(self._model_dir, opened, request, self._model)
         return begin_stream(self._runner, self._script_model.stream, messages, context, ended)
 
@@ -299,7 +262,7 @@ class ScriptModelCaller:
         """Call the script's ``close()``; idempotent."""
         self._runner.close(self._script_model.close)
 
-    def _accept(self, request: ScriptModelRequest) -> str:
+    def _accept(self, request: ScriptRequest) -> str:
         """Type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
         if request.codec is not None:
             return media.JSON
@@ -308,7 +271,7 @@ class ScriptModelCaller:
         return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
 
     def _transformed(
-        self, request: ScriptModelRequest, accept: str, context: ScriptModelContext
+        self, request: ScriptRequest, accept: str, context: ScriptModelContext
     ) -> tuple[str, Any]:
         """Call the functions; returns the name of the one that answered, and its result."""
         call, script_model = self._runner.call, self._script_model
@@ -332,7 +295,7 @@ class ScriptModelCaller:
         return OUTPUT, call(OUTPUT, script_model.output_fn, prediction, accept, context)
 
 
-def _read(request: ScriptModelRequest) -> Any:
+def _read(request: ScriptRequest) -> Any:
     """Decode the body without an ``input_fn``: an array, or arrays by name if the protocol has several."""
     if request.codec is None:
         return decode_array(request.body, request.content_type, request.budget)
@@ -340,7 +303,7 @@ def _read(request: ScriptModelRequest) -> Any:
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
 
-def _data_and_type(request: ScriptModelRequest) -> tuple[str | bytes, str]:
+def _data_and_type(request: ScriptRequest) -> tuple[str | bytes, str]:
     """Body for a script, and its media type without parameters.
 
     Clients send raw tensors behind JSON as application/json, too, or without a type.

@@ -18,7 +18,7 @@ from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.values.deployment import Doors
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
-from tfs_proxy.worker.app import create_script_model_app
+from tfs_proxy.worker.app import create_app
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 INFER = "/v2/models/half/infer"
@@ -294,7 +294,7 @@ def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
         script_model=str(tmp_path),
         doors=Doors(open_inference="script"),
     )
-    app = create_script_model_app(served, load_script_model(str(path)), ping=lambda: (200, b""))
+    app = create_app(served, None, load_script_model(str(path)), ping=lambda: (200, b""))
     return falcon.testing.TestClient(app)
 
 

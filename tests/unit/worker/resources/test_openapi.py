@@ -7,7 +7,7 @@ from openapi_spec_validator import validate
 
 from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.values.deployment import BodyLimits, Deployment, Doors, TimeLimits
-from tfs_proxy.worker.app import create_script_model_app
+from tfs_proxy.worker.app import create_app
 
 
 def invoke_of(front: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_a_script_model(tmp_path: Any) -> None:
         script_model=str(tmp_path),
         doors=Doors(open_inference="script"),
     )
-    app = create_script_model_app(deployment, script_model, ping=lambda: (200, b""))
+    app = create_app(deployment, None, script_model, ping=lambda: (200, b""))
 
     document = falcon.testing.TestClient(app).simulate_get("/openapi.json").json
 
