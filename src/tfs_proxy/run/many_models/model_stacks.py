@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,7 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import ANSWER_SECONDS, ModelServerMetrics, refresh_all
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import memory_left
@@ -70,29 +70,6 @@ COUNT_SECONDS: Final = 5.0
 _COUNTED: Final = re.compile(
     r'^:tensorflow:serving:request_count\{[^}]*model_name="([^"]+)"[^}]*\} (\d+)', re.MULTILINE
 )
-
-
-class ServedCounts:
-    """Requests of each model as the model servers count them: nobody else sees which are called by gRPC."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def of(self, names: Iterable[str]) -> int:
-        return sum(self._counts[name] for name in names)
-
-    async def follow(self, instances: Iterable[Instance], metrics_path: str | None, seconds: float) -> None:
-        """Asks the model servers every so many seconds; never returns."""
-        metrics = ModelServerMetrics()
-        metrics.begin(instances, metrics_path)
-        while True:
-            await refresh_all(metrics.answers, ANSWER_SECONDS)
-            counts: Counter[str] = Counter()
-            for text in metrics.texts().values():
-                for name, count in _COUNTED.findall(text):
-                    counts[name] += int(count)
-            self._counts = counts
-            await asyncio.sleep(seconds)
 
 
 class ModelUse(Struct, frozen=True):
@@ -295,7 +272,7 @@ class ModelStacks:
         self._sizes: dict[str, int] = {}
         self._stop_by: float | None = None
         self._served: dict[str, Collection[str]] = {}
-        self.served_counts = ServedCounts()
+        self._served_counts: Counter[str] = Counter()
         self._looked_at = time.monotonic()
 
     def make_folders(self) -> None:
@@ -388,4 +365,16 @@ class ModelStacks:
     def _requests_of(self, names: Collection[str]) -> int:
         models = self._records.counts.models
         seen = 0 if models is None else sum(map(models.requests_of, names))
-        return seen + self.served_counts.of(names)
+        return seen + sum(self._served_counts[name] for name in names)
+
+    async def follow_served_counts(self, seconds: float) -> None:
+        """Asks the model servers for their counts: nobody else sees calls by gRPC; never returns."""
+        metrics = ModelServerMetrics()
+        metrics.begin(self.servers.instances, self.servers.metrics_path)
+        while True:
+            await refresh_all(metrics.answers, ANSWER_SECONDS)
+            found = [match for text in metrics.texts().values() for match in _COUNTED.findall(text)]
+            self._served_counts = Counter()
+            for name, count in found:
+                self._served_counts[name] += int(count)
+            await asyncio.sleep(seconds)

@@ -251,9 +251,8 @@ class ManyModels:
         work: list[Awaitable[None]] = [self._servers.watch()]
         idle_seconds = self._settings.model_idle_seconds
         if self._on_demand is not None and self._front.takes_grpc:
-            servers, seconds = self._servers, min(COUNT_SECONDS, idle_seconds / 2 or COUNT_SECONDS)
-            counts = self._stacks.served_counts
-            work.append(counts.follow(servers.instances, servers.metrics_path, seconds))
+            seconds = min(COUNT_SECONDS, idle_seconds / 2 or COUNT_SECONDS)
+            work.append(self._stacks.follow_served_counts(seconds))
         if self._on_demand is not None and idle_seconds:
             work.append(self._on_demand.unload_idle(idle_seconds))
         await self._servers.children.watch_during(together(*work))
