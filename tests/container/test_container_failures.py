@@ -26,12 +26,6 @@ def archive(request: pytest.FixtureRequest) -> Path:
     return found
 
 
-def recovered(running: Container, sending: Load) -> None:
-    """All is well again: /ping says so, and answers keep coming."""
-    running.wait_ready(WITHIN_SECONDS)
-    wait_for_answers(sending, CLIENTS + 1)
-
-
 def wait_for_answers(sending: Load, more: int = 10 * CLIENTS) -> None:
     enough = sending.counts["answered"] + more
     wait_until(
@@ -64,7 +58,8 @@ def test_a_killed_process_costs_no_request_but_those_in_it(archive: Path, victim
         killed = running.pids(victim)[which]
         running.kill_inside(killed)
         running.wait_until(lambda: killed not in running.processes(), f"{killed} has ended")
-        recovered(running, sending)
+        running.wait_ready(WITHIN_SECONDS)
+        wait_for_answers(sending, CLIENTS + 1)
         counts = sending.finish()
         no_zombie_stays(running)
 

@@ -44,8 +44,9 @@ def built(name: str) -> str:
     return f"tfs-proxy:{tag}"
 
 
-def make_sources(folder: Path) -> None:
-    """The official image, for a CPU and a GPU, with a script as its binary, and CUDA's base with empty libraries."""
+@pytest.fixture(scope="module")
+def _sources(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("sources")
     program = folder / "tensorflow_model_server"
     program.write_text("#!/usr/bin/python3\n" + STAND_IN.read_text())
     program.chmod(0o755)
@@ -55,11 +56,6 @@ def make_sources(folder: Path) -> None:
     for text, tags in zip((BINARY, cuda), names, strict=True):
         (folder / "Dockerfile").write_text(text)
         docker("build", *(word for tag in tags for word in ("-t", tag)), str(folder))
-
-
-@pytest.fixture(scope="module")
-def _sources(tmp_path_factory: pytest.TempPathFactory) -> None:
-    make_sources(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture(scope="module", params=["cpu", "gpu"])

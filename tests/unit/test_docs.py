@@ -147,21 +147,18 @@ def test_what_boto3_sends_is_what_aws_takes(name: str, monkeypatch: pytest.Monke
     assert sent
 
 
-def shape_of(name: str) -> Any:
-    """A structure of SageMaker's service model: an operation's input, or a shape by name."""
+def test_the_job_of_batch_transform_is_a_request_of_the_api() -> None:
+    """The page says that the same file goes to SageMaker."""
+    job = json.loads(shown_file("job.json"))
+
     description = botocore.loaders.Loader().load_service_model("sagemaker", "service-2")
     model = botocore.model.ServiceModel(description, "sagemaker")
     operations = {
         operation: model.operation_model(operation).input_shape for operation in model.operation_names
     }
-    return operations.get(name) or model.shape_for(name)
-
-
-def test_the_job_of_batch_transform_is_a_request_of_the_api() -> None:
-    """The page says that the same file goes to SageMaker."""
-    job = json.loads(shown_file("job.json"))
-
-    report = botocore.validate.ParamValidator().validate(job, shape_of("CreateTransformJob"))
+    report = botocore.validate.ParamValidator().validate(
+        job, operations.get("CreateTransformJob") or model.shape_for("CreateTransformJob")
+    )
 
     assert not report.has_errors(), report.generate_report()
 

@@ -183,13 +183,6 @@ def test_tensors_that_can_not_be_are_refused(
     assert (code, text in said) == ("INVALID_ARGUMENT", True), said
 
 
-def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) -> None:
-    request = protos.GetModelMetadataRequest(metadata_field=["signature_def", "nope"])
-    request.model_spec.name = "scalar"
-    _, said = refusal(lambda: call(embedded_server, "GetModelMetadata", request.SerializeToString()))
-    assert said == "Metadata field nope is not supported"
-
-
 def under_another_name() -> bytes:
     """A recorded request for several signatures of a model that was called otherwise."""
     log = protos.PredictionLog()

@@ -20,16 +20,6 @@ MANY = 20_000
 WITHIN_SECONDS = 30.0
 
 
-def archive_of_many(path: Path) -> Path:
-    """An archive of empty files."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for number in range(MANY):
-            tar.addfile(tarfile.TarInfo(f"model/1/assets/{number}"))
-    path.write_bytes(gzip.compress(packed.getvalue(), 1))
-    return path
-
-
 def unpacking_threads() -> list[threading.Thread]:
     """Those that open an archive now."""
     return [thread for thread in threading.enumerate() if thread.name == "archive"]
@@ -39,7 +29,13 @@ def test_a_cancelled_opening_unpacks_no_more(tmp_path: Path) -> None:
     """Its thread has ended when the cancelled task has, and nothing is left in the workspace."""
     workspace = Workspace(tmp_path / "run")
     workspace.root.mkdir()
-    request = ServeRequest(str(archive_of_many(tmp_path / "a.tar.gz")), "embedded", {})
+    path = tmp_path / "a.tar.gz"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for number in range(MANY):
+            tar.addfile(tarfile.TarInfo(f"model/1/assets/{number}"))
+    path.write_bytes(gzip.compress(packed.getvalue(), 1))
+    request = ServeRequest(str(path), "embedded", {})
 
     async def begin_and_cancel() -> None:
         opening = asyncio.create_task(open_archive(request, Settings.from_env({}), workspace))

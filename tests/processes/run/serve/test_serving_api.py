@@ -94,17 +94,12 @@ def test_versions_and_labels_are_chosen_by_the_path(stack: Stack, path: str, ans
 )
 def test_nothing_but_v1_is_published(stack: Stack, path: str) -> None:
     """Other paths of the model server stay inside, also where dots lead to them; JSON says so."""
-    status, error = raw_status(stack, path)
+    reply = stack.raw(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    head, _, body = reply.partition(b"\r\n\r\n")
+    status, error = int(head.split()[1]), json.loads(body)["error"]
 
     assert status == 404
     assert error
-
-
-def raw_status(stack: Stack, path: str) -> tuple[int, str]:
-    """GET a path as it is; the status and the error's text."""
-    reply = stack.raw(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-    head, _, body = reply.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(body)["error"]
 
 
 def test_a_browsers_question_before_the_request_is_answered(stack: Stack) -> None:

@@ -198,17 +198,18 @@ def test_a_stage_that_is_not_ready_is_named(
         ({"MaxConcurrentTransforms": 2}, {"MaxConcurrentTransforms": 3}, 2, (2, 2)),
         ({"MaxConcurrentTransforms": "many"}, ["no object"], 1, (1, 1)),
         ({}, None, 6, (1, 6)),
+        ({}, {"BatchStrategy": "SINGLE_RECORD"}, 6, (1, 6, "SINGLE_RECORD")),
     ],
 )
 def test_a_batch_job_gets_the_least_of_all_stages(
-    stages: Stages, first: object, second: object, hop_mb: int, expected: tuple[int, int]
+    stages: Stages, first: object, second: object, hop_mb: int, expected: tuple[object, ...]
 ) -> None:
     for port, values in enumerate((first, second), start=1):
         if values is not None:
             stages.pages[port, "/execution-parameters"] = HttpResponse(200, json.dumps(values).encode())
     parameters = json.loads(stages.ask("GET", "/execution-parameters", hop_mb=hop_mb).body)
-    assert (parameters["MaxConcurrentTransforms"], parameters["MaxPayloadInMB"]) == expected
-    assert len(parameters) == 2
+    names = ("MaxConcurrentTransforms", "MaxPayloadInMB", "BatchStrategy")
+    assert parameters == dict(zip(names, expected, strict=False))
 
 
 def test_a_variable_that_cannot_be_used_names_its_stage() -> None:
@@ -222,9 +223,3 @@ def test_the_moment_before_the_pipeline_is_ready(stages: Stages) -> None:
     for method, path in (("GET", "/ping"), ("POST", "/invocations")):
         response = stages.ask(method, path, ready=False)
         assert (response.status, b"all stages are ready" in response.body) == (503, True)
-
-
-def test_a_batch_job_sends_what_the_narrowest_stage_takes(stages: Stages) -> None:
-    """One record a request, if the model of a stage takes no more."""
-    stages.pages[2, "/execution-parameters"] = HttpResponse(200, b'{"BatchStrategy": "SINGLE_RECORD"}')
-    assert json.loads(stages.ask("GET", "/execution-parameters").body)["BatchStrategy"] == "SINGLE_RECORD"

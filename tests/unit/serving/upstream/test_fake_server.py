@@ -66,17 +66,12 @@ INVOCATIONS = [
 ]
 
 
-def model_of(path: str) -> str:
-    """The model's name in a path of the REST API."""
-    return path.split("/")[3].partition(":")[0]
-
-
 @pytest.mark.parametrize("row", PREDICTIONS)
 def test_serving_json_that_was_answered(row: Mapping[str, Any]) -> None:
     """A script's JSON that a real model server answers is answered, whatever shapes it has."""
     server = FakeModelServer(MODELS)
 
-    given = server.predict(Target(model_of(row["path"])), row["body"].encode())
+    given = server.predict(Target(row["path"].split("/")[3].partition(":")[0]), row["body"].encode())
 
     assert given.status == 200, given.body
 
