@@ -25,13 +25,10 @@ DECODED = "X-Tfs-Proxy-Decoded"
 """Answer's header for a client that asked for timing: dtype and shape of the body by tensor name, as JSON."""
 
 NGINX_ID = "X-Tfs-Proxy-Request"
-"""Header from nginx with the id and arrival time of a request, for the worker's notes."""
+"""Header from nginx: a request's id, the time of sending, and `AGAIN` or `SENT` if someone had it before."""
 
-SENT_AGAIN = "X-Tfs-Proxy-Again"
-"""Header from nginx: the first worker of this request did not answer."""
-
-HAD_MODEL_SERVER = "X-Tfs-Proxy-Sent"
-"""Header from nginx: a model server did not answer this request."""
+AGAIN, SENT = "again", "sent"
+"""The first worker of this request did not answer, or a model server did not."""
 
 IS_SAMPLED = "X-Tfs-Proxy-Sampled"
 """Header from nginx: this request is sampled for traces."""

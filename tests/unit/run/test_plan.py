@@ -14,7 +14,7 @@ from tfs_proxy.run import plan
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.host.sockets import model_server_ports
 from tfs_proxy.run.nginx import config as nginx
-from tfs_proxy.run.nginx.config import GrpcEndpoint
+from tfs_proxy.run.nginx.config import NginxBuild
 from tfs_proxy.run.programs import gunicorn, model_server
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
@@ -249,9 +249,7 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
     assert nginx.config(GRPC, settings(**environ), WORKSPACE).count(line) == 1
 
 
-GRPC = nginx.ProxyConfig(
-    "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcEndpoint(("0.0.0.0:8500",), (1, 22, 1))
-)
+GRPC = nginx.ProxyConfig("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, ("0.0.0.0:8500",))
 
 
 @pytest.mark.parametrize(
@@ -266,7 +264,7 @@ GRPC = nginx.ProxyConfig(
 def test_nginx_is_told_of_http2_in_the_way_it_knows(
     version: tuple[int, ...], lines: list[str], never: str
 ) -> None:
-    proxy = replace(GRPC, grpc=GrpcEndpoint(("0.0.0.0:8500",), version))
+    proxy = replace(GRPC, build=NginxBuild(version))
 
     text = nginx.config(proxy, settings(), WORKSPACE)
 

@@ -1,12 +1,13 @@
 """The configuration of nginx, filled into its templates: pure. nginx routes and buffers, Python decides.
 
-`nginx.conf.j2` is the whole file; `one_archive.conf.j2`, `many_models.conf.j2` and `pipeline.conf.j2` extend
-it by the routes to models, with the pieces of `macros.conf.j2`.
+`nginx.conf.j2` is the whole file, with `grpc.conf.j2`; `one_archive.conf.j2`, `many_models.conf.j2` and
+`pipeline.conf.j2` extend it by the routes to models, with the pieces of `macros.conf.j2`.
 """
 
 import math
 import os
 import pwd
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -17,15 +18,13 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
-from tfs_proxy.observe import traces
-from tfs_proxy.observe.logs.access import GRPC_PREFIX, NGINX_PREFIX, quoted_reason
+from tfs_proxy.observe import request_counts, traces
+from tfs_proxy.observe.logs import access
 from tfs_proxy.observe.logs.reasons import own_reason
-from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.observe.traces import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.run.guarded import guard_of
-from tfs_proxy.run.nginx import many_models
-from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, FastPath
+from tfs_proxy.run.nginx import fast_path, many_models
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
@@ -69,9 +68,6 @@ MOST_PROCESSES = 8
 KEPT_CONNECTIONS = 256
 """Idle connections to workers, and to model servers, that all processes of nginx keep together."""
 
-CONTROL_REQUEST_KB = 64
-"""The largest body of a request that the control API reads."""
-
 HTTP2_DIRECTIVE = (1, 25, 1)
 """The first nginx that has ``http2 on``; later ones warn of ``listen ... http2``."""
 
@@ -108,36 +104,51 @@ REFUSALS: Mapping[int, str] = {
 REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 """nginx's own status numbers, and those that clients get instead."""
 
+ERROR_PAGES: Mapping[int, str] = {
+    **{status: f"/.refused/{status}" for status in REFUSALS},
+    500: "= /.refused/500$large_body",
+    TOO_MANY_UPLOADS_STATUS: "=503 /.refused/uploads",
+    **{own: f"={status} /.refused/{status}" for own, status in REPLACED.items()},
+}
+ERROR_PAGES_OF_MODEL_SERVERS: Mapping[int, str] = {
+    **{status: ERROR_PAGES[status] for status in (408, 413, TOO_MANY_UPLOADS_STATUS)},
+    504: "/.refused/model-server-504",
+}
 
-class GrpcEndpoint(Struct, frozen=True):
-    """The published gRPC addresses, and the version of nginx, which writes HTTP/2 in two ways."""
 
-    addresses: tuple[str, ...]
-    nginx_version: tuple[int, ...]
+NO_ROOM = "the body finds no room below TFS_PROXY_HOME, where large ones wait: mount a larger disk"
+
+
+class NginxBuild(Struct, frozen=True):
+    """An nginx's version as 1, 26, 3, (0,) if unknown, and its modules.
+
+    One counts its connections, the other replaces parts of answers.
+    """
+
+    version: tuple[int, ...] = (0,)
+    counts_connections: bool = True
+    edits_answers: bool = True
 
 
 class ProxyConfig(Struct, frozen=True):
     """The addresses on which nginx listens, and those to which it sends requests.
 
-    ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
-    ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
+    ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is empty if gRPC is not published,
+    ``serving`` None until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
     ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once in
     all its ``processes``, and those to workers and model servers count.
-    ``counts_requests`` is true if this nginx knows how many requests it has, ``edits_answers`` if it
-    can replace parts of answers.
     """
 
     listen: str
     web: tuple[str, ...]
     control_socket: Path
-    grpc: GrpcEndpoint | None = None
+    grpc: tuple[str, ...] = ()
     serving: Deployment | None = None
     multi_model: MultiModelRoutes | None = None
     free_bytes: int = 0
     connections: int = MOST_CONNECTIONS
     processes: int = 1
-    counts_requests: bool = True
-    edits_answers: bool = True
+    build: NginxBuild = NginxBuild()
     also_listen: tuple[str, ...] = ()
 
     @property
@@ -184,22 +195,19 @@ def answer_seconds(settings: Settings) -> int:
 
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
-    values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
-    values["grpc"] = _grpc(proxy, settings, workspace)
-    return _rendered("one_archive" if proxy.multi_model is None else "many_models", values)
+    kind = "one_archive" if proxy.multi_model is None else "many_models"
+    return _rendered(kind, _of_all(proxy, settings, workspace))
 
 
 def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace, read_seconds: int) -> str:
     """The same for a pipeline, which answers everything on ``control_socket`` within ``read_seconds``."""
-    values = {**_of_all(proxy, settings, workspace), **_of_models(proxy, settings)}
-    values |= {
-        "grpc": None,
+    own = {
         "bad_gateway": "/.refused/503",
         "read_seconds": read_seconds,
         "keep_seconds": KEEP_ALIVE_SECONDS,
         "refused_streams": PIPELINES_STREAM,
     }
-    return _rendered("pipeline", values)
+    return _rendered("pipeline", {**_of_all(proxy, settings, workspace), **own})
 
 
 def _rendered(kind: str, values: dict[str, Any]) -> str:
@@ -226,15 +234,25 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         autoescape=False,  # noqa: S701 - this is not HTML
     )
+    templates.filters["escaped"] = re.escape
     templates.filters["variable"] = header_names.nginx_variable
-    templates.filters["reason"] = lambda text: quoted_reason(own_reason(text))
+    templates.filters["reason"] = lambda text: access.quoted_reason(own_reason(text))
     templates.filters["error_body"] = lambda text: error_body(text).decode().replace("'", "\\'")
     return templates
 
 
 def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
     level = settings.nginx_loglevel
+    many, serving = proxy.multi_model, proxy.serving
+    served = many or serving
+    sampling = many.traces if many else serving.observation.traces if serving else None
+    one_line = settings.batch or settings.default_accept == JSON
+    edited, edits = fast_path.ACCEPTS if one_line else (JSON,), proxy.build.edits_answers
     return {
+        # What has the names that the templates use.
+        "proxy": proxy,
+        "settings": settings,
+        "workspace": workspace,
         "headers": header_names,
         "gates": many_models,
         "attributes": attributes,
@@ -242,73 +260,55 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "routes": routes,
         "guard": guard_of(settings),
         "guards": guard,
+        "lines": request_counts,
+        "access": access,
+        "fast_path": fast_path,
+        "merged": lambda one, other: {**one, **other},
+        # Values.
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
-        "root": workspace.root,
-        "home": workspace.nginx,
-        "addresses": (proxy.listen, *proxy.also_listen),
-        "control_socket": proxy.control_socket,
-        "control_kb": CONTROL_REQUEST_KB,
-        "processes": proxy.processes,
-        "connections": proxy.connections // proxy.processes,
-        "kept": proxy.kept,
+        "control_kb": many_models.CONTROL_REQUEST_KB,
         "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
-        "requests": workspace.requests,
-        "request_format": NGINX_FORMAT,
-        "access": _access(settings),
+        "logs_all": int(settings.access_log.mode not in {AccessLog.OFF, AccessLog.ERRORS}),
         "plain_id": PLAIN_ID,
-        "in_flight": "$connections_writing" if proxy.counts_requests else '""',
-        "max_payload_mb": settings.payload_limit_mb,
-        "max_fast_body_mb": MAX_BODY_MB,
+        "in_flight": "$connections_writing" if proxy.build.counts_connections else '""',
         "read_seconds": answer_seconds(settings),
         "stop_seconds": max(math.ceil(settings.stop_seconds), 1),
-        "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
-        "uploads": {
-            "status": TOO_MANY_UPLOADS_STATUS,
-            "stalled_seconds": STALLED_SECONDS,
-            "least_mb": MAX_BODY_MB * 5 // 4,  # nginx takes a quarter more than its buffer
-        },
-        "refusals": {
-            status: text.replace("$limit", str(settings.payload_limit_mb))
-            for status, text in REFUSALS.items()
-        },
-        "replaced": REPLACED,
-        "no_room": "the body finds no room below TFS_PROXY_HOME, where large ones wait: mount a larger disk",
-        "too_late": not_answered(MODEL_SERVER, settings.request_timeout_seconds),
-        "too_many_uploads": {"text": TOO_MANY_UPLOADS, "retry_seconds": UPLOAD_RETRY_SECONDS},
-        "open_inference": settings.publishes_open_inference,
-    }
-
-
-def _access(settings: Settings) -> Mapping[str, Any]:
-    """The lines of requests that may get one in the log."""
-    return {
-        "prefix": NGINX_PREFIX,
-        "grpc_prefix": GRPC_PREFIX,
-        "default": 0 if settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS} else 1,
-    }
-
-
-def _of_models(proxy: ProxyConfig, settings: Settings) -> dict[str, Any]:
-    """Routes to the model servers and workers of one archive, or of many models."""
-    many, serving = proxy.multi_model, proxy.serving
-    served = many or serving
-    sampling = many.traces if many else serving.observation.traces if serving else None
-    instances = served.instances if served else ()
-    one_line = settings.batch or settings.default_accept == JSON
-    is_fast = many is not None or proxy.fast is not None
-    return {
+        "stalled_seconds": STALLED_SECONDS,
         "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
+        "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
+        "uploads_status": TOO_MANY_UPLOADS_STATUS,
+        "too_many_uploads": TOO_MANY_UPLOADS,
+        "upload_retry_seconds": UPLOAD_RETRY_SECONDS,
+        "refusals": {**_refusals(settings), **(many_models.refusals(many) if many else {})},
+        "error_pages_of_all": ERROR_PAGES,
+        "error_pages_of_model_servers": ERROR_PAGES_OF_MODEL_SERVERS,
+        "bad_gateway": "/.refused/502" if many else "= @again",
         "traces": _traces(sampling) if sampling else None,
-        "has_sessions": settings.sessions,
-        "model_servers": [f"{instance.host}:{instance.rest_port}" for instance in instances],
-        "fast": FastPath(proxy.fast or "", one_line, proxy.edits_answers) if is_fast else None,
-        "web": proxy.web,
+        "model_servers": [f"{each.host}:{each.rest_port}" for each in (served.instances if served else ())],
+        "fast": {
+            "accepts": [accept for accept in fast_path.ACCEPTS if edits or accept not in edited],
+            "one_line": edited,
+        }
+        if many or proxy.fast
+        else None,
         "streams": serving.streams_socket if serving and serving.streams != OFF else None,
         "refused_streams": _refused_streams(proxy),
         "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
         "takes_any_size": serving is not None and serving.bodies.takes_any_size,
-        "bad_gateway": "/.refused/502" if many else "= @again",
         "many": many_models.values(many, settings) if many else None,
+        "grpc": _grpc(proxy, settings, workspace) if proxy.grpc else None,
+    }
+
+
+def _refusals(settings: Settings) -> Mapping[str, tuple[int, str]]:
+    """nginx's own refusals: status and text by the name of the location."""
+    limit = str(settings.payload_limit_mb)
+    return {
+        **{str(status): (status, text.replace("$limit", limit)) for status, text in REFUSALS.items()},
+        # nginx's own 500 for a request with a body that it stores: it could not.
+        "5001": (507, NO_ROOM),
+        "model-server-504": (504, not_answered(MODEL_SERVER, settings.request_timeout_seconds)),
+        **{verdict: (403, text) for verdict, text in guard.REFUSALS.items()},
     }
 
 
@@ -321,38 +321,27 @@ def _refused_streams(proxy: ProxyConfig) -> str | None:
     return STREAMS_OFF if proxy.serving.streams == OFF else STREAMS_DOWN
 
 
-def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any] | None:
-    """The values that publish gRPC; None if it is not published."""
-    if proxy.grpc is None:
-        return None
-    seconds = answer_seconds(settings)
-    gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
-    return {
-        "addresses": proxy.grpc.addresses,
-        "has_http2_directive": proxy.grpc.nginx_version >= HTTP2_DIRECTIVE,
-        "request_format": NGINX_GRPC_FORMAT,
-        "model_servers": [f"unix:{gate}" for gate in gates],
-        "translator": f"unix:{workspace.translator_socket}" if settings.publishes_open_inference else None,
-        # A script model has no API of TF Serving.
-        "has_models": proxy.serving is None or bool(proxy.serving.instances),
-        "read_seconds": seconds,
-        "refusals": [
-            (int(code), GRPC_REFUSALS[code], quote(text, safe=" ,.:"))
-            for code, text in _grpc_refusals(settings.payload_limit_mb, seconds).items()
-        ],
-    }
-
-
-def _grpc_refusals(message_mb: int, read_seconds: int) -> Mapping[GrpcCode, str]:
-    return {
+def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any]:
+    """The values that publish gRPC."""
+    texts = {
         GrpcCode.INVALID_ARGUMENT: "the request is malformed",
-        GrpcCode.DEADLINE_EXCEEDED: f"no answer within {read_seconds} seconds",
-        GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {message_mb} MB, "
+        GrpcCode.DEADLINE_EXCEEDED: f"no answer within {answer_seconds(settings)} seconds",
+        GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {settings.payload_limit_mb} MB, "
         "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
         GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService, "
         "GetModelStatus of tensorflow.serving.ModelService, inference.GRPCInferenceService, "
         "grpc.health.v1.Health and reflection can be",
         GrpcCode.UNAVAILABLE: NO_MODEL_SERVER,
+    }
+    return {
+        "has_http2_directive": proxy.build.version >= HTTP2_DIRECTIVE,
+        "model_servers": [f"unix:{workspace.grpc_gate(each)}" for each in range(settings.instance_count)],
+        "translator": f"unix:{workspace.translator_socket}" if settings.publishes_open_inference else None,
+        # A script model has no API of TF Serving.
+        "has_models": proxy.serving is None or bool(proxy.serving.instances),
+        "refusals": [
+            (int(code), GRPC_REFUSALS[code], quote(text, safe=" ,.:")) for code, text in texts.items()
+        ],
     }
 
 

@@ -8,9 +8,8 @@ headers reach a path only through patterns that name every character allowed: th
 which Python reads the same header by.
 """
 
-from dataclasses import dataclass
-
-from tfs_proxy.values.attributes import METHOD, MODEL_NAME, MODEL_VERSION, Attribute
+from tfs_proxy.values import attributes
+from tfs_proxy.values.attributes import MODEL_NAME, MODEL_VERSION, Attribute
 from tfs_proxy.wire.media_types import JSON
 
 MAX_BRACES = 6
@@ -53,28 +52,5 @@ def _captured(attribute: Attribute) -> str:
     return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
 
 
-@dataclass(frozen=True)
-class FastPath:
-    """Values for the templates.
-
-    ``default_model`` is "" where each request names its model. Answers are one line for ``Accept:
-    application/json``, or all with ``one_line``; if nginx can't edit answers, such requests are Python's.
-    """
-
-    default_model: str
-    one_line: bool
-    edits_answers: bool
-    small_length: str = SMALL
-    only_object: str = only_object()
-    model: str = _captured(MODEL_NAME)
-    version: str = f"(?:,{_captured(MODEL_VERSION)})?"
-    method: str = f"(?:,{_captured(METHOD)})?"
-
-    @property
-    def accepts_of_one_line(self) -> tuple[str, ...]:
-        return ACCEPTS if self.one_line else (JSON,)
-
-    @property
-    def accepts(self) -> tuple[str, ...]:
-        kept = () if self.edits_answers else self.accepts_of_one_line
-        return tuple(accept for accept in ACCEPTS if accept not in kept)
+MODEL, METHOD = _captured(MODEL_NAME), f"(?:,{_captured(attributes.METHOD)})?"
+VERSION = f"(?:,{_captured(MODEL_VERSION)})?"

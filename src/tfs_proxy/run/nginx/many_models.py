@@ -1,7 +1,6 @@
 """Names that nginx and the supervisor share in runs with changing models."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
 
 MARGIN_SECONDS = 5
 _MAX_SEGMENTS = 6  # names in a path in X-Amzn-SageMaker-Target-Model
+CONTROL_REQUEST_KB = 64  # the largest body of a request that the control API reads
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _GOES_ON = "it goes on, and GET /models says what is loaded"
 _HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"
@@ -59,17 +59,10 @@ class MultiModelRoutes(Struct, frozen=True):
 def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
     """Values for the template, under ``many``; the constants of this module are under ``gates``."""
     return {
-        "web_socket_pattern": re.escape(WEB_SOCKET),
-        "target_patterns": tuple(_target_patterns()) if routes.takes_target_model else None,
+        "target_patterns": tuple(_target_patterns()) if routes.takes_target_model else (),
         "load_timeout_seconds": math.ceil(routes.load_seconds) + MARGIN_SECONDS,
-        "wait_seconds": wait_seconds(settings),
-        "refusals": _refusals(routes),
+        "wait_seconds": math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS,
     }
-
-
-def wait_seconds(settings: Settings) -> int:
-    """Longest time without an answer of a request that waits for a load."""
-    return math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
 
 
 def _target_patterns() -> Iterator[tuple[str, str]]:
@@ -84,7 +77,7 @@ def _target_patterns() -> Iterator[tuple[str, str]]:
         yield rf"^/?(?=.{{1,{most}}}\z){segments}{suffix}\z", name
 
 
-def _refusals(routes: MultiModelRoutes) -> Mapping[str, tuple[int, str]]:
+def refusals(routes: MultiModelRoutes) -> Mapping[str, tuple[int, str]]:
     """nginx's refusals for lack of a model: status and text by the name of the location."""
     return {
         "502": (502, not_reached("The control API")),
@@ -93,4 +86,8 @@ def _refusals(routes: MultiModelRoutes) -> Mapping[str, tuple[int, str]]:
         "no-model": (404, _WITH_HEADER if routes.takes_target_model else _WITHOUT_HEADER),
         "target-model": (400, _TARGET_NEEDED),
         "models-504": (504, f"not done within {routes.load_seconds:g} seconds: {_GOES_ON}"),
+        "control-413": (
+            413,
+            f"the body is larger than {CONTROL_REQUEST_KB} KB, the limit of requests to this path",
+        ),
     }

@@ -12,13 +12,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
-from tfs_proxy.run.nginx.config import GrpcEndpoint
+from tfs_proxy.run.nginx.config import NginxBuild
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
 from tfs_proxy.settings.settings import Settings
@@ -59,7 +57,9 @@ class NginxProxy:
         self._multi_model = multi_model
         self._extra_listeners = sockets.listen_on_extra_ports(listeners, settings.extra_ports)
         self.grpc_listeners = sockets.listen_for_grpc(listeners, settings.grpc_port)
-        self._grpc_endpoint = self._open_grpc_endpoint()
+        self._grpc = tuple(map(sockets.shown_address, self.grpc_listeners))
+        if self._grpc:
+            log.info("listening for gRPC on %s", " and ".join(self._grpc))
         self._instances: Sequence[Instance] = ()  # which links lead to
 
     @property
@@ -82,14 +82,13 @@ class NginxProxy:
             listen,
             web,
             self._workspace.client_socket,
-            self._grpc_endpoint,
+            self._grpc,
             serving,
             self._multi_model,
             free_bytes=shutil.disk_usage(self._workspace.nginx).free,
             connections=nginx.most_connections(cores, most_descriptors()),
             processes=min(cores, nginx.MOST_PROCESSES),
-            counts_requests=self._build.counts_connections,
-            edits_answers=self._build.edits_answers,
+            build=self._build,
             also_listen=tuple(others),
         )
         text = nginx.config(proxy_config, self._settings, self._workspace)
@@ -129,13 +128,6 @@ class NginxProxy:
         for listener in self.other_listeners:
             listener.close()
 
-    def _open_grpc_endpoint(self) -> GrpcEndpoint | None:
-        if not self.grpc_listeners:
-            return None
-        addresses = tuple(map(sockets.shown_address, self.grpc_listeners))
-        log.info("listening for gRPC on %s", " and ".join(addresses))
-        return GrpcEndpoint(addresses, self._build.version)
-
 
 def nginx_process(
     program: str, home: Path, listeners: Sequence[Listener], environ: Mapping[str, str]
@@ -165,17 +157,6 @@ def _end_gracefully(former: Collection[int]) -> None:
     for pid in former:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGQUIT)
-
-
-class NginxBuild(Struct, frozen=True):
-    """An nginx's version as 1, 26, 3, (0,) if unknown, and its modules.
-
-    One counts its connections, the other replaces parts of answers.
-    """
-
-    version: tuple[int, ...]
-    counts_connections: bool
-    edits_answers: bool
 
 
 def read_build(program: str) -> NginxBuild:

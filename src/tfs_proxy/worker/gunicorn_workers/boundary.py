@@ -34,13 +34,13 @@ from tfs_proxy.serving.upstream.recovery import sent_before
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import (
+    AGAIN,
     ASKS_TIMING,
     DECODED,
-    HAD_MODEL_SERVER,
     INFERENCE_ID,
     NGINX_ID,
     REQUEST_ID,
-    SENT_AGAIN,
+    SENT,
     wsgi_name,
 )
 from tfs_proxy.wire.media_types import JSON
@@ -55,8 +55,8 @@ HALF_A_TICK_SECONDS = 0.0005
 _LAST_DATA_RECEIVED = struct.Struct("=52xI")
 """Field ``tcpi_last_data_recv`` of Linux's ``struct tcp_info``: milliseconds since the last bytes came."""
 
-_NOTED, _AGAIN, _HAD_MODEL_SERVER = map(wsgi_name, (NGINX_ID, SENT_AGAIN, HAD_MODEL_SERVER))
 _ASKS_TIMING, _INFERENCE_ID, _CLIENT_ID = map(wsgi_name, (ASKS_TIMING, INFERENCE_ID, REQUEST_ID))
+_NOTED = wsgi_name(NGINX_ID)
 _ID_FIELD = REQUEST_ID.lower()
 
 _ENDING = threading.Lock()
@@ -103,11 +103,12 @@ class RequestBoundary:
         self._begin_observers = [observer for observer in observers if isinstance(observer, BeginObserver)]
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        noted, again, had_model_server = (environ.pop(key, "") for key in (_NOTED, _AGAIN, _HAD_MODEL_SERVER))
-        if self.headers_for_nginx is None:  # these headers come from a client
-            noted = again = had_model_server = ""
-        nginx_id, _, sent_at = noted.partition(" ")
-        app = worker_died if again and self.begun.has(nginx_id) else self._app
+        noted = environ.pop(_NOTED, "")
+        if self.headers_for_nginx is None:  # it comes from a client
+            noted = ""
+        nginx_id, _, rest = noted.partition(" ")
+        sent_at, _, before = rest.partition(" ")
+        app = worker_died if before == AGAIN and self.begun.has(nginx_id) else self._app
         record = self._record_of(environ, sent_at)
         exchange = Exchange(self, record, environ, start_response, self.begun.begin(nginx_id))
         self._watch.serve(exchange)
@@ -118,7 +119,7 @@ class RequestBoundary:
                     observer.begin(record, environ)
                 except Exception:
                     log.exception("%s failed as a request began", type(observer).__name__)
-            with sent_before() if had_model_server else WITHIN_ANOTHER:
+            with sent_before() if before == SENT else WITHIN_ANOTHER:
                 exchange.pieces = app(environ, exchange.start)
         except BaseException as error:
             exchange.fail(error)

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from tfs_proxy.run.nginx import config
-from tfs_proxy.run.nginx.proxy import NginxBuild, read_build
+from tfs_proxy.run.nginx.config import NginxBuild
+from tfs_proxy.run.nginx.proxy import read_build
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import BodyLimits, Deployment, Instance, TimeLimits
 from tfs_proxy.values.layout import Workspace
@@ -40,7 +41,9 @@ def test_the_build_is_read_from_the_programs_own_words(says: str, build: NginxBu
 @pytest.mark.parametrize("counts", [True, False])
 def test_only_an_nginx_that_counts_is_asked_how_many_requests_it_has(counts: bool) -> None:
     """Another one does not know the variable, and would not start; what a client sends never gets through."""
-    proxy = config.ProxyConfig("0.0.0.0:8080", (), WORKSPACE.control_socket, counts_requests=counts)
+    proxy = config.ProxyConfig(
+        "0.0.0.0:8080", (), WORKSPACE.control_socket, build=NginxBuild(counts_connections=counts)
+    )
     text = config.config(proxy, Settings.from_env({}), WORKSPACE)
 
     assert ("$connections_writing" in text) is counts
@@ -55,7 +58,7 @@ def test_answers_that_nginx_can_not_edit_are_those_of_workers() -> None:
     proxy = config.ProxyConfig("0.0.0.0:8080", ("unix:w",), WORKSPACE.control_socket, serving=serving)
     settings = Settings.from_env({})
     text = config.config(proxy, settings, WORKSPACE)
-    without = config.config(replace(proxy, edits_answers=False), settings, WORKSPACE)
+    without = config.config(replace(proxy, build=NginxBuild(edits_answers=False)), settings, WORKSPACE)
 
     assert "sub_filter" in text
     assert '"application/json" 1;' in text
