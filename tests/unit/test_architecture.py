@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from http import HTTPStatus
 from pathlib import Path
 
@@ -205,6 +206,14 @@ def test_tests_know_few_modules() -> None:
 
     assert len(tested) <= MOST_MODULES_TESTED
     assert len(tested - faces) <= MOST_INNER_MODULES_TESTED
+
+
+def test_no_files_import_each_other() -> None:
+    """Whoever reads a file can read all that it needs first: imports for types alone count, too."""
+    names = {".".join(module.relative_to(PACKAGE.parent).with_suffix("").parts): module for module in MODULES}
+    imports = {name: {each for each in imported(module) if each in names} for name, module in names.items()}
+
+    TopologicalSorter(imports).prepare()
 
 
 def test_few_modules_talk_to_the_kernel() -> None:
