@@ -15,6 +15,7 @@ from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.discover import discover, unreadable
 from tfs_proxy.model.report.prepare import prepare
 from tfs_proxy.model.report.served import Served
+from tfs_proxy.model.stores import is_remote
 from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.run.many_models.archives import Listing, ModelFolder, model_folder
 from tfs_proxy.run.programs.packages import brings_packages
@@ -32,7 +33,6 @@ from tfs_proxy.values.errors import (
 )
 from tfs_proxy.values.layout import ModelLayout
 from tfs_proxy.values.names import printable
-from tfs_proxy.wire.s3_client import S3_SCHEME
 
 CHECK_FAILED = 1
 
@@ -40,13 +40,13 @@ CHECK_FAILED = 1
 def check_many(location: str, settings: Settings, *, strict: bool) -> int:
     """Prints a line for each model below ``location``, and the number of failures; returns the exit status.
 
-    ``location`` is a folder or an ``s3://`` address. If ``strict``, an archive with a warning fails. Raises
+    ``location`` is a folder or an address of a store. If ``strict``, an archive with a warning fails. Raises
     ArchiveError, SettingsError if there is nothing to check.
     """
     settings = settings.with_values(multi_model=False)  # each archive is checked as if it were the only one
     models = model_folder(location)
     listing = models.listing()
-    folders = {} if location.startswith(S3_SCHEME) else _folders(Path(location), listing, settings.program)
+    folders = {} if is_remote(location) else _folders(Path(location), listing, settings.program)
     names = sorted([*_archives(listing, folders), *folders])
     if not names:
         raise ArchiveError(f"There is no *.tar.gz below {printable(location)}.")
@@ -163,7 +163,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--multi-model",
         metavar="FOLDER",
-        help="check every *.tar.gz below FOLDER or s3://PREFIX, and every folder in it that holds a model",
+        help="check every *.tar.gz below FOLDER or a prefix (s3://, gs://, az://), and every folder in it "
+        "that holds a model",
     )
     parser.add_argument(
         "--request",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
 
-MODEL is a model.tar.gz, a folder or an s3:// address of either; or a .keras or .h5 file, which is
-laid out first, as `tfs-proxy pack` does. The default is SAGEMAKER_MODEL_URI, or
-/opt/ml/model if that is not set. All other settings come from the environment: `tfs-proxy settings` lists
+MODEL is a model.tar.gz, a folder or the address of either (s3://, gs://, az://; an archive at https://); or
+a .keras or .h5 file, which is laid out first, as `tfs-proxy pack` does. The default is SAGEMAKER_MODEL_URI,
+or /opt/ml/model if that is not set. All other settings come from the environment: `tfs-proxy settings` lists
 them.
 
 Several of them are an inference pipeline, as SageMaker's PipelineModel is: each is a stage, with a serving
@@ -35,12 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         nargs="*",
         metavar="MODEL",
-        help="model.tar.gz, folder, s3:// address or model file; 2 to 15 are a pipeline",
+        help="model.tar.gz, folder, address in a store or model file; 2 to 15 are a pipeline",
     )
     parser.add_argument(
         "--multi-model",
         metavar="FOLDER",
-        help="serve every archive below this folder or s3:// address: a request names one in "
+        help="serve every archive below this folder or prefix (s3://, gs://, az://): a request names one in "
         f"{TARGET_MODEL}, and the first one loads it",
     )
     parser.add_argument(

@@ -10,12 +10,11 @@ from pathlib import Path
 from tfs_proxy.model.discover import OTHER_FORMATS, SAVED_MODEL_FILES, unreadable
 from tfs_proxy.model.extract import extract
 from tfs_proxy.model.progress import ProgressLog
-from tfs_proxy.model.s3 import download
+from tfs_proxy.model.stores import download, is_remote
 from tfs_proxy.values.errors import ArchiveError, NoArchive
 from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import available_resources, mounts
-from tfs_proxy.wire.s3_client import S3_SCHEME
 
 DOWNLOAD_FOLDER = "download"
 SMALL_SHARE = 10
@@ -33,14 +32,14 @@ def fetch(
 ) -> Path:
     """Download and unpack ``model`` as far as necessary, and return its folder.
 
-    ``model`` is an archive, a folder, or an ``s3://`` address of either; None is ``/opt/ml/model``.
+    ``model`` is an archive, a folder, or the address of either in a store; None is ``/opt/ml/model``.
     A folder is served in place and never written to, but if there is a ``model.tar.gz`` in it, that is
     served. Archives are unpacked into ``workspace.model``. Raises ArchiveError, with nothing left in the
     workspace, if there is nothing to serve, or if it is refused or can't be read; CancelledError, with
     nothing left either, once another thread has set ``cancelled``.
     """
-    if model is not None and model.startswith(S3_SCHEME):
-        return _from_s3(model, workspace, max_bytes, cancelled)
+    if model is not None and is_remote(model):
+        return _from_store(model, workspace, max_bytes, cancelled)
     path = SAGEMAKER_MODEL_DIR if model is None else Path(model)
     try:
         exists = path.is_dir() or path.is_file()
@@ -122,13 +121,15 @@ def _missing(path: Path, *, is_default: bool) -> str:
     if is_default:
         return (
             f"There is no {path}, and no MODEL was given: "
-            f"give a {ARCHIVE_NAME}, a folder or an s3:// address, or mount one there."
+            f"give a {ARCHIVE_NAME}, a folder or an address in a store, or mount one there."
         )
-    kinds = f"a {ARCHIVE_NAME}, a folder, a .keras or .h5 file, or an s3:// address"
+    kinds = f"a {ARCHIVE_NAME}, a folder, a .keras or .h5 file, or an s3://, gs://, az:// or https:// address"
     return f"There is no file or folder {path}: MODEL must be {kinds}."
 
 
-def _from_s3(address: str, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None) -> Path:
+def _from_store(
+    address: str, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None
+) -> Path:
     """Download, then fetch the result as a local MODEL; delete a downloaded archive once it is unpacked."""
     folder = workspace.root / DOWNLOAD_FOLDER
     try:

@@ -25,12 +25,35 @@ LOOK_SECONDS = 0.05
 """Time between two looks at downloads that other threads do."""
 
 
-class S3Object(Struct, frozen=True):
-    """Object in S3; ``size`` is in bytes, ``etag`` changes with the content."""
+class StoredObject(Struct, frozen=True):
+    """Object in a store; ``size`` is in bytes, ``etag`` changes with the content."""
 
     key: str
     size: int
     etag: str = ""
+
+
+class ChosenObjects(Struct, frozen=True):
+    """The objects to download, by relative path; ``is_archive`` if they are one archive."""
+
+    paths: dict[Path, StoredObject]
+    is_archive: bool
+
+    @classmethod
+    def of(cls, objects: Sequence[StoredObject], key: str, address: str, max_bytes: int) -> "ChosenObjects":
+        """Choose among ``objects``, which ``key`` names or begins. Raises ArchiveError."""
+        prefix = _prefix_of(key, objects)
+        served = served_objects(objects, key)
+        is_archive = prefix is None or served != objects
+        chosen = (
+            {Path(ARCHIVE_NAME): served[0]} if is_archive else relative_paths(objects, prefix or "", address)
+        )
+        check_size(chosen.values(), address, max_bytes)
+        return cls(chosen, is_archive)
+
+    def result(self, folder: Path) -> Path:
+        """The path of the result, once it is in ``folder``."""
+        return folder / ARCHIVE_NAME if self.is_archive else folder
 
 
 def download(address: str, folder: Path, max_bytes: int, cancelled: threading.Event | None = None) -> Path:
@@ -41,39 +64,35 @@ def download(address: str, folder: Path, max_bytes: int, cancelled: threading.Ev
     once another thread has set ``cancelled``; on any exception ``folder`` is removed.
     """
     bucket, key = parse_address(address)
-    with _disk_errors(address), s3_errors(address, ArchiveError):
+    with disk_errors(address), s3_errors(address, ArchiveError):
         client = s3_client()
-        objects = _objects(client, bucket, key, address)
-        prefix = _prefix_of(key, objects)
-        archives = [item for item in objects if prefix is not None and item.key == prefix + ARCHIVE_NAME]
-        if prefix is None or archives:
-            chosen = {Path(ARCHIVE_NAME): (archives or objects)[0]}
-        else:
-            chosen = relative_paths(objects, prefix, address)
-        check_size(chosen.values(), address, max_bytes)
+        chosen = ChosenObjects.of(_objects(client, bucket, key, address), key, address, max_bytes)
         progress = ProgressLog(f"Downloading {address}", cancelled)
-        _fetch_all(client, bucket, {folder / path: item for path, item in chosen.items()}, folder, progress)
-    return folder / ARCHIVE_NAME if prefix is None or archives else folder
+        wanted = {folder / path: item for path, item in chosen.paths.items()}
+        _fetch_all(client, bucket, wanted, folder, progress)
+    return chosen.result(folder)
 
 
-def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[S3Object]:
+def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[StoredObject]:
     """List what `download` would fetch of ``address``, as ``client()`` sees it now; raises ArchiveError."""
     bucket, key = parse_address(address)
     with s3_errors(address, ArchiveError):
-        objects = _objects(client(), bucket, key, address)
-        prefix = _prefix_of(key, objects)
-        return [
-            item for item in objects if prefix is not None and item.key == prefix + ARCHIVE_NAME
-        ] or objects
+        return served_objects(_objects(client(), bucket, key, address), key)
 
 
-def relative_paths(objects: Iterable[S3Object], prefix: str, address: str) -> dict[Path, S3Object]:
+def served_objects(objects: Sequence[StoredObject], key: str) -> Sequence[StoredObject]:
+    """The ``model.tar.gz`` directly below ``key`` if there is one, else all."""
+    prefix = _prefix_of(key, objects)
+    return [item for item in objects if prefix is not None and item.key == prefix + ARCHIVE_NAME] or objects
+
+
+def relative_paths(objects: Iterable[StoredObject], prefix: str, address: str) -> dict[Path, StoredObject]:
     """Map relative paths to the objects below ``prefix``, as SageMaker does (docs/reference/sagemaker.md).
 
     Skips the empty objects with which consoles mark folders. Raises ArchiveError naming the key that
     is not a safe path, or that is both a file and a folder.
     """
-    paths: dict[Path, S3Object] = {}
+    paths: dict[Path, StoredObject] = {}
     for item in objects:
         rest = item.key.removeprefix(prefix)
         if item.size == 0 and (not rest or rest.endswith("/")):
@@ -93,7 +112,7 @@ def relative_paths(objects: Iterable[S3Object], prefix: str, address: str) -> di
     return paths
 
 
-def check_size(objects: Iterable[S3Object], address: str, max_bytes: int) -> None:
+def check_size(objects: Iterable[StoredObject], address: str, max_bytes: int) -> None:
     """Raise ArchiveError if there are no objects, too many of them, or too many bytes in them."""
     sizes = [item.size for item in objects]
     if not sizes:
@@ -106,14 +125,14 @@ def check_size(objects: Iterable[S3Object], address: str, max_bytes: int) -> Non
         raise ArchiveError(f"{address} is refused: it has {sum(sizes)} bytes, over {max_bytes}.")
 
 
-def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequence[S3Object]:
+def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequence[StoredObject]:
     """List the object called ``key`` if there is one, else all objects below it."""
     from botocore.exceptions import ClientError
 
     if key and not key.endswith("/"):
         try:
             head = client.head_object(Bucket=bucket, Key=key)
-            return [S3Object(key, head["ContentLength"], head["ETag"])]
+            return [StoredObject(key, head["ContentLength"], head["ETag"])]
         except ClientError as error:
             if error_code(error.response) not in NOT_FOUND:
                 raise
@@ -127,11 +146,11 @@ def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequenc
     return objects
 
 
-def _listed(item: "ObjectTypeDef") -> S3Object:
-    return S3Object(item["Key"], item["Size"], item["ETag"])
+def _listed(item: "ObjectTypeDef") -> StoredObject:
+    return StoredObject(item["Key"], item["Size"], item["ETag"])
 
 
-def _prefix_of(key: str, objects: Sequence[S3Object]) -> str | None:
+def _prefix_of(key: str, objects: Sequence[StoredObject]) -> str | None:
     """Prefix that ``objects`` were listed by; None if they are the one object ``key``."""
     if not key or key.endswith("/"):
         return key
@@ -139,7 +158,7 @@ def _prefix_of(key: str, objects: Sequence[S3Object]) -> str | None:
 
 
 def _fetch_all(
-    client: "S3Client", bucket: str, wanted: dict[Path, S3Object], folder: Path, progress: ProgressLog
+    client: "S3Client", bucket: str, wanted: dict[Path, StoredObject], folder: Path, progress: ProgressLog
 ) -> None:
     from boto3.s3.transfer import ProgressCallbackInvoker, TransferConfig, create_transfer_manager
 
@@ -163,7 +182,7 @@ def _fetch_all(
 
 
 @contextlib.contextmanager
-def _disk_errors(address: str) -> Iterator[None]:
+def disk_errors(address: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

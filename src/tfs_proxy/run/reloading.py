@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tfs_proxy.model.discover import SAVED_MODEL_FILES
-from tfs_proxy.model.s3 import objects_at
+from tfs_proxy.model.stores import is_remote, objects_at
 from tfs_proxy.observe.catalogue import UPDATE_REFUSED
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.opening import ServeRequest
@@ -22,7 +22,7 @@ from tfs_proxy.values.errors import ArchiveError, SettingsError, StopServing
 from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR
 from tfs_proxy.values.names import printable
 from tfs_proxy.values.resources import mounts
-from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
+from tfs_proxy.wire.s3_client import s3_client
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ MODELS_SETTLED_SECONDS: Final = 2.0
 """The same for models and archives, which take longer to be copied."""
 
 LOOK_SECONDS: Final = 0.2
-S3_LOOK_SECONDS: Final = 1.0
+STORE_LOOK_SECONDS: Final = 1.0
 SHARE_OF_TIME: Final = 0.1
 """Most of a core for looking: a folder of many files is looked at less often."""
 
@@ -120,15 +120,15 @@ def forget_bytecode(files: Iterable[Path]) -> None:
                 Path(importlib.util.cache_from_source(path)).unlink()
 
 
-class ModelsInS3:
-    """The object or the objects at an ``s3://`` address: their ETags tell a change."""
+class ModelsInStore:
+    """The object or the objects at an address of a store: their ETags tell a change."""
 
     def __init__(self, address: str) -> None:
         self._address, self._client = address, cache(s3_client)
         self._last, self._reported = dict[Path, object](), ""
 
     def look(self) -> Snapshot:
-        """Returns the last state if S3 can't be reached."""
+        """Returns the last state if the store can't be reached."""
         reason = ""
         try:
             self._last = {Path(item.key): item.etag for item in objects_at(self._address, self._client)}
@@ -153,9 +153,9 @@ class Reloading:
                 f"old and new model servers need {needed} ports while both run."
             )
         model = request.model or settings.model or str(SAGEMAKER_MODEL_DIR)
-        in_s3, self._path = model.startswith(S3_SCHEME), Path(model).absolute()
-        self._look_at_models = ModelsInS3(model).look if in_s3 else lambda: look_at_models(self._path)
-        self._least_seconds = self._look_seconds = S3_LOOK_SECONDS if in_s3 else LOOK_SECONDS
+        in_store, self._path = is_remote(model), Path(model).absolute()
+        self._look_at_models = ModelsInStore(model).look if in_store else lambda: look_at_models(self._path)
+        self._least_seconds = self._look_seconds = STORE_LOOK_SECONDS if in_store else LOOK_SECONDS
         self._code: Path | None = None
         self._loaded: Snapshot = {}
         self._is_refused = False

@@ -84,7 +84,7 @@ class Settings(UseSettings):
 
     model: str | None = MODELS.setting(
         "SAGEMAKER_MODEL_URI", str, None,
-        "archive, folder or s3:// address to serve if the command names none", shown="/opt/ml/model")
+        "archive, folder or address in a store to serve if the command names none", shown="/opt/ml/model")
     model_name: str | None = MODELS.setting(
         "TFS_PROXY_MODEL_NAME", parse.model_name, None, "name of the model, if there is only one",
         shown="the folder's name")

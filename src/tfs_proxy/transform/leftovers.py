@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from tfs_proxy.model.stores import is_remote, objects_at
 from tfs_proxy.transform.batches import asks_model, has_order, is_captured
 from tfs_proxy.transform.files import InputObject, OutputTarget, local_object, local_objects
 from tfs_proxy.transform.job import LINE, MANIFEST, PRESENT, ExecutionPlan, Job
@@ -197,13 +198,15 @@ def served_content(options: TransformOptions) -> str:
 
 
 def model_digest(model: str, client: S3ClientFactory) -> str:
-    """A digest of a model archive or folder: of its content or, in S3, of its ETags.
+    """A digest of a model archive or folder: of its content or, in a store, of its ETags.
 
     Raises SettingsError if there is no such model.
     """
     pairs: Iterator[tuple[str, str]]
     if model.startswith(S3_SCHEME):
         pairs = ((item.name, item.version) for item in s3_objects(client(), model))
+    elif is_remote(model):
+        pairs = ((item.key, item.etag) for item in objects_at(model, client))
     else:
         pairs = _contents(Path(model))
     digest = hashlib.sha256()

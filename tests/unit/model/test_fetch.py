@@ -9,7 +9,7 @@ import pytest
 from support.archives import pack
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.progress import ProgressLog
-from tfs_proxy.model.s3 import S3Object, check_size, relative_paths
+from tfs_proxy.model.s3 import StoredObject, check_size, relative_paths
 from tfs_proxy.values.errors import ArchiveError, NoArchive
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.s3_client import parse_address
@@ -77,8 +77,8 @@ def test_addresses_that_are_none(address: str) -> None:
         parse_address(address)
 
 
-def keys(*names: str, size: int = 1) -> list[S3Object]:
-    return [S3Object(name, size) for name in names]
+def keys(*names: str, size: int = 1) -> list[StoredObject]:
+    return [StoredObject(name, size) for name in names]
 
 
 def test_keys_become_relative_paths() -> None:
@@ -108,7 +108,7 @@ def test_a_key_that_is_file_and_folder() -> None:
 def test_limits_hold_before_the_download() -> None:
     """Number and bytes of the objects are known from the listing."""
     with pytest.raises(ArchiveError, match="over 100000 objects"):
-        check_size([S3Object("a", 0)] * 100_001, "s3://b/", 100)
+        check_size([StoredObject("a", 0)] * 100_001, "s3://b/", 100)
     with pytest.raises(ArchiveError, match="120 bytes"):
         check_size(keys("a", "b", size=60), "s3://b/", 100)
     with pytest.raises(ArchiveError, match="has no objects"):

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 
 from msgspec.structs import replace
 
+from tfs_proxy.model.stores import is_remote
 from tfs_proxy.run.many_models.model import Model
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import Load, OnDemandModels
@@ -24,7 +25,6 @@ from tfs_proxy.values.names import INNER, LOADED_MODEL_RULE, is_loaded_model_nam
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import JSON, parse
 from tfs_proxy.wire.routes import LOAD, LOADED, MODEL, MODELS, REACHABLE, SERVED, UNLOAD, Handlers
-from tfs_proxy.wire.s3_client import S3_SCHEME
 
 PAGE_SIZE: Final = 100
 PAGE_FIELD: Final = "next_page_token"
@@ -47,7 +47,7 @@ def read_load_request(body: bytes) -> tuple[str, str]:
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
         )
-    if not (url.startswith(S3_SCHEME) or PurePosixPath(url).is_absolute()) or not url.isprintable():
+    if not (is_remote(url) or PurePosixPath(url).is_absolute()) or not url.isprintable():
         raise BadInput("not a load request: url is not an absolute path on this machine")
     return name, url
 

@@ -1,4 +1,4 @@
-"""Archives below a folder or an S3 prefix, by their models' names; and the script for those without one."""
+"""Archives below a folder or a prefix in a store, by model names; and the script for those without one."""
 
 import functools
 import logging
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfs_proxy.model.discover import unreadable
-from tfs_proxy.model.s3 import download
+from tfs_proxy.model.stores import download, is_remote, keys_below
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError, BadInput, SettingsError
 from tfs_proxy.values.layout import UNIVERSAL_CODE_DIRS, Workspace
@@ -73,29 +73,29 @@ class LocalArchives:
         log.warning("no models are served from %s: %s", error.filename, error.strerror)
 
 
-class S3Archives:
-    """The archives below a prefix in S3."""
+class StoredArchives:
+    """The archives below a prefix in a store."""
 
     stale_seconds = 5.0
-    """A request that names an unknown model must not cost a call to S3 each time."""
+    """A request that names an unknown model must not cost a call to the store each time."""
 
     def __init__(self, address: str) -> None:
         """Raises ArchiveError if ``address`` is malformed."""
-        self._bucket, key = parse_address(address)
-        self._prefix = f"{key.rstrip('/')}/" if key.rstrip("/") else ""
+        self._address = f"{address.rstrip('/')}/"
+        self._in_s3 = parse_address(self._address) if address.startswith(S3_SCHEME) else None
 
     def __str__(self) -> str:
-        return f"s3://{self._bucket}/{self._prefix}"
+        return self._address
 
     def paths(self) -> Iterator[str]:
         """Keys of the archives below the prefix. Raises ArchiveError."""
+        keys = keys_below(self._address) if self._in_s3 is None else self._keys_in_s3(*self._in_s3)
+        return (key for key in keys if key.endswith(ARCHIVE_ENDING))
+
+    def _keys_in_s3(self, bucket: str, prefix: str) -> Iterator[str]:
         with s3_errors(str(self), ArchiveError):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix
-            )
-            for page in pages:
-                keys = (item["Key"].removeprefix(self._prefix) for item in page.get("Contents", []))
-                yield from (key for key in keys if key.endswith(ARCHIVE_ENDING))
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+                yield from (item["Key"].removeprefix(prefix) for item in page.get("Contents", []))
 
     def url_of(self, path: str) -> str:
         return f"{self}{path}"
@@ -153,7 +153,7 @@ class ModelFolder:
     """The archives below one folder or prefix, by name; its methods wait for a disk or S3: use a thread."""
 
     def __init__(
-        self, store: LocalArchives | S3Archives, clock: Callable[[], float] = time.monotonic
+        self, store: LocalArchives | StoredArchives, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._clock = clock
@@ -207,12 +207,12 @@ class ModelFolder:
 
 
 def model_folder(location: str) -> ModelFolder:
-    """The models below ``location``, a folder or an ``s3://`` address.
+    """The models below ``location``, a folder or an address of a store.
 
     Raises SettingsError if it is not a folder, ArchiveError if the address is malformed.
     """
-    if location.startswith(S3_SCHEME):
-        return ModelFolder(S3Archives(location))
+    if is_remote(location):
+        return ModelFolder(StoredArchives(location))
     if not Path(location).is_dir():
         raise SettingsError(f"--multi-model {location} can't be used: it is not a folder.")
     return ModelFolder(LocalArchives(Path(location)))

@@ -92,7 +92,7 @@ async def serve_many(
 ) -> int:
     """Serves changing models until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    With ``folder``, a folder or an ``s3://`` address, the archives below it are loaded on demand. Raises
+    With ``folder``, a folder or an address of a store, the archives below it are loaded on demand. Raises
     StopServing if the run can't start or go on. ``listeners`` are closed at the end.
     """
     refuse_unusable(settings)

@@ -1,0 +1,119 @@
+"""An archive at an ``https://`` address: read by ranges, again after a break, and of one version only."""
+
+import re
+import shutil
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tfs_proxy.model import stores
+from tfs_proxy.model.stores import download, is_remote
+from tfs_proxy.values.errors import ArchiveError
+
+ROOMY = 10**9
+CONTENT = bytes(range(256)) * 10_000
+
+
+class Files(BaseHTTPRequestHandler):
+    """One file for those who have signed; the first read of its second part breaks off."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
+    breaks: ClassVar[int] = 1
+    changes: ClassVar[bool] = False
+    takes_ranges: ClassVar[bool] = True
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path != "/models/my%20model.tar.gz" or query != "sig=a%2Fb":
+            self.send_error(404 if query else 403)
+            return
+        header = self.headers.get("Range") or ""
+        type(self).asked.append(header)
+        part, found = CONTENT, re.fullmatch(r"bytes=(\d+)-(\d+)", header)
+        if found and self.takes_ranges:
+            begin, end = map(int, found.groups())
+            part = CONTENT[begin : end + 1]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {begin}-{begin + len(part) - 1}/{len(CONTENT)}")
+        else:
+            self.send_response(200)
+        self.send_header("ETag", f'"{len(self.asked)}"' if self.changes else '"same"')
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        if header and "bytes=0-" not in header and self.breaks:
+            type(self).breaks -= 1
+            self.wfile.write(part[:1000])
+            self.close_connection = True
+        else:
+            self.wfile.write(part)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl on PATH")
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    words = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    words += " -addext basicConstraints=critical,CA:FALSE"
+    more = ("-keyout", str(key), "-out", str(certificate))
+    subprocess.run([openssl, *words.split(), *more], check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setattr(stores, "PART_BYTES", 1_000_000)
+    monkeypatch.setattr(Files, "asked", [])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://localhost:{server.server_port}/models/my%20model.tar.gz?sig=a%2Fb"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_broken_read_resumes(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part by part, of a signed address; what had come is not asked for again."""
+    monkeypatch.setattr(Files, "breaks", 1)
+    path = download(address, tmp_path / "folder", ROOMY)
+    assert path.read_bytes() == CONTENT
+    assert Files.asked.count("bytes=0-999999") == 1
+
+
+def test_a_server_without_ranges(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "takes_ranges", False)
+    assert download(address, tmp_path / "folder", ROOMY).read_bytes() == CONTENT
+
+
+def test_what_is_refused(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sentence that has no signature in it, and nothing stays behind."""
+    monkeypatch.setattr(Files, "changes", True)
+    folder = address.rpartition("/")[0]
+    for asked, most, sentence in (
+        (address, ROOMY, "has changed while it was downloaded"),
+        (address, 99, "2560000 bytes, over 99"),
+        (address.partition("?")[0], ROOMY, "can't be used with these credentials, or none: take an address"),
+        (f"{folder}/none.tar.gz?sig=1", ROOMY, f"There is no {folder}/none.tar.gz: check"),
+        (f"{folder}/", ROOMY, "over HTTPS, give a model.tar.gz"),
+    ):
+        with pytest.raises(ArchiveError) as caught:
+            download(asked, tmp_path / "folder", most)
+        assert sentence in str(caught.value)
+        assert "sig=" not in str(caught.value)
+        assert not (tmp_path / "folder").exists()
+
+
+def test_addresses_are_no_paths() -> None:
+    assert all(map(is_remote, ("s3://b/k", "gs://b/k", "az://c/k", "https://h/k", "http://h/k")))
+    assert not any(map(is_remote, ("/gs:/b", "gs", "file:///k", "model.tar.gz")))
