@@ -52,14 +52,9 @@ class StaticFile(Struct, frozen=True):
     headers: Mapping[str, str]
 
 
-def prefers_html(accept: str | None) -> bool:
-    """True if an Accept header likes HTML better than JSON, as a browser's does."""
-    return best(accept, (JSON, HTML)) == HTML
-
-
 def at_root(accept: str | None, *, has_console: bool) -> StaticFile:
     """Answer browsers with the page; all others, and if the page is off, with ``{"status": "alive"}``."""
-    page = page_file("index.html") if has_console and prefers_html(accept) else None
+    page = page_file("index.html") if has_console and (best(accept, (JSON, HTML)) == HTML) else None
     vary = {"Vary": "Accept"} if has_console else {}
     if page is None:
         return StaticFile(ALIVE, JSON, vary)

@@ -123,10 +123,6 @@ def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Pat
     return {model.name: _base_path(model, folder) for model in models}
 
 
-def holds_saved_model(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in SAVED_MODEL_FILES)
-
-
 def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
     """Choose the model for requests that name none: ``wanted``, else the first by name.
 
@@ -162,7 +158,7 @@ class _Search:
         while self._waiting or self._links:
             folder = self._waiting.popleft() if self._waiting else self._links.popleft()
             real = folder.resolve()
-            is_model = holds_saved_model(folder)
+            is_model = any((folder / name).is_file() for name in SAVED_MODEL_FILES)
             if is_model:
                 self.saved_models.append(_SavedModelFolder(folder, real))
             if real not in self._visited:

@@ -96,19 +96,40 @@ class _Unpacking:
         if not self._members:
             raise ArchiveError(f"{self._archive} has no files.")
         self._reader.drain(MAX_OVERHEAD_BYTES)
-        self._make_links()
+        try:
+            check_links(self._links)
+        except LinkRefused as error:
+            raise self._refusal(error.name, f"is a symbolic link that {error}") from None
+        for name, target in self._links.items():
+            try:
+                self._path(name).symlink_to(os.fsdecode(target))
+            except OSError as error:
+                raise self._refusal(name, _reason(error)) from error
 
     def _create(self, name: bytes, member: Member) -> None:
         self._claim(name, member)
         match member.kind:
             case MemberKind.FILE:
-                self._write(name, member)
+                mode = (member.mode & 0o111) | 0o644
+                descriptor = os.open(self._path(name), OPEN_NEW, mode & FOLDER_MODE)
+                with os.fdopen(descriptor, "wb") as file:
+                    end = 0
+                    for offset, piece in self._reader.contents(member):
+                        if offset != end:
+                            file.seek(offset)
+                        end = offset + len(piece)
+                        file.write(piece)
+                        self._progress(self._reader.packed_position, self._packed_bytes)
+                    if end != member.size:
+                        file.truncate(member.size)
             case MemberKind.FOLDER:
                 if name not in self._implied:
                     self._path(name).mkdir(FOLDER_MODE)
                 self._implied.discard(name)
             case MemberKind.SYMLINK:
-                self._links[name] = self._link_target(member)
+                if not member.link or b"\0" in member.link or len(member.link) > MAX_LINK_BYTES:
+                    raise self._refusal(member.name, "is a symbolic link without a usable target")
+                self._links[name] = member.link
             case MemberKind.HARDLINK:
                 self._link_file(name, member)
             case _:
@@ -167,25 +188,6 @@ class _Unpacking:
             self._implied.add(folder)
         self._kinds[name] = member.kind
 
-    def _write(self, name: bytes, member: Member) -> None:
-        mode = (member.mode & 0o111) | 0o644
-        descriptor = os.open(self._path(name), OPEN_NEW, mode & FOLDER_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            end = 0
-            for offset, piece in self._reader.contents(member):
-                if offset != end:
-                    file.seek(offset)
-                end = offset + len(piece)
-                file.write(piece)
-                self._progress(self._reader.packed_position, self._packed_bytes)
-            if end != member.size:
-                file.truncate(member.size)
-
-    def _link_target(self, member: Member) -> bytes:
-        if not member.link or b"\0" in member.link or len(member.link) > MAX_LINK_BYTES:
-            raise self._refusal(member.name, "is a symbolic link without a usable target")
-        return member.link
-
     def _link_file(self, name: bytes, member: Member) -> None:
         parts = [part for part in member.link.split(b"/") if part not in {b"", b"."}]
         original = b"/".join(parts)
@@ -201,17 +203,6 @@ class _Unpacking:
         if member.size:
             raise self._refusal(member.name, "is a hard link with contents of its own")
         self._path(name).hardlink_to(self._path(original))
-
-    def _make_links(self) -> None:
-        try:
-            check_links(self._links)
-        except LinkRefused as error:
-            raise self._refusal(error.name, f"is a symbolic link that {error}") from None
-        for name, target in self._links.items():
-            try:
-                self._path(name).symlink_to(os.fsdecode(target))
-            except OSError as error:
-                raise self._refusal(name, _reason(error)) from error
 
     def _path(self, name: bytes) -> Path:
         return self._target / os.fsdecode(name)

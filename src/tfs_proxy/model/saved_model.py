@@ -128,26 +128,21 @@ def read_signature(name: str, message: memoryview) -> Signature:
     for number, content in views(message):
         if number in tensors:
             alias, info = map_entry(content)
-            tensors[number][alias] = _tensor_spec(alias, info)
+            parts = dict(views(info))
+            sparse = dict(views(parts.get(TENSOR_SPARSE, NOTHING)))
+            dtype = numbers(info).get(TENSOR_DTYPE, 0)
+            tensors[number][alias] = TensorSpec(
+                name=alias,
+                dtype=data_type_name(dtype),
+                shape=shape_of(parts.get(TENSOR_SHAPE)),
+                tensor=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
+            )
         elif number == SIGNATURE_METHOD:
             method = text(content)
     inputs, outputs = (
         dict(sorted(tensors[number].items())) for number in (SIGNATURE_INPUTS, SIGNATURE_OUTPUTS)
     )
     return Signature(name, method, inputs, outputs)
-
-
-def _tensor_spec(alias: str, message: memoryview) -> TensorSpec:
-    """Read a TensorInfo; of a sparse tensor, the graph's tensor is that of its values."""
-    parts = dict(views(message))
-    sparse = dict(views(parts.get(TENSOR_SPARSE, NOTHING)))
-    dtype = numbers(message).get(TENSOR_DTYPE, 0)
-    return TensorSpec(
-        name=alias,
-        dtype=data_type_name(dtype),
-        shape=shape_of(parts.get(TENSOR_SHAPE)),
-        tensor=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
-    )
 
 
 VARIABLE_OP = "VarHandleOp"

@@ -211,7 +211,13 @@ def _member(info: tarfile.TarInfo, stored: int) -> Member:
     if info.issparse():
         parts: Iterable[Extent] = info.sparse or ()  # type: ignore[assignment]  # its stub says bytes
         extents = tuple((start, length) for start, length in parts if length)
-    _check_extents(extents, stored, size)
+    end = 0
+    for start, length in extents:
+        if start < end or length < 0:
+            raise DamagedArchive("a sparse member's map is out of order")
+        end = start + length
+    if size < 0 or end > size or sum(length for _, length in extents) > max(stored, 0):
+        raise DamagedArchive("a member's size, or the map of a sparse one, contradicts what is stored")
     return Member(
         name=info.name.encode("utf-8", "surrogateescape"),
         kind=KINDS.get(info.type, MemberKind.OTHER),
@@ -220,13 +226,3 @@ def _member(info: tarfile.TarInfo, stored: int) -> Member:
         link=info.linkname.encode("utf-8", "surrogateescape"),
         extents=extents,
     )
-
-
-def _check_extents(extents: Iterable[Extent], stored: int, size: int) -> None:
-    end = 0
-    for start, length in extents:
-        if start < end or length < 0:
-            raise DamagedArchive("a sparse member's map is out of order")
-        end = start + length
-    if size < 0 or end > size or sum(length for _, length in extents) > max(stored, 0):
-        raise DamagedArchive("a member's size, or the map of a sparse one, contradicts what is stored")

@@ -34,50 +34,36 @@ def write_archive(folder: Path, target: Path, progress: Progress | None = None) 
     partial = Path(name)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - mkstemp has opened it
-            _write(folder, file, progress)
-            os.fchmod(file.fileno(), ARCHIVE_MODE & ~_umask())
+            paths = sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).parts)
+            total, done = sum(path.stat().st_size for path in paths if path.is_file()), 0
+            # Without a name and a time in its header, gzip writes the same bytes for the same contents.
+            with (
+                gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=file, mtime=0) as packed,
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+            ):
+                for path in paths:
+                    status = path.stat()
+                    member = tarfile.TarInfo(path.relative_to(folder).as_posix())
+                    member.mtime = TIME
+                    if stat.S_ISDIR(status.st_mode):
+                        member.type, member.mode = tarfile.DIRTYPE, FOLDER_MODE
+                    else:
+                        member.size = status.st_size
+                        member.mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE
+                    if not member.isreg():
+                        archive.addfile(member)
+                        continue
+                    with path.open("rb") as contents:
+                        archive.addfile(member, contents)
+                    done += member.size
+                    if progress is not None:
+                        progress(done, total)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(file.fileno(), ARCHIVE_MODE & ~mask)
         partial.replace(target)
         return target.stat().st_size
     except OSError as error:
         raise ArchiveError(f"{target} can't be written: {error.strerror or error}.") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _write(folder: Path, file: object, progress: Progress | None) -> None:
-    paths = sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).parts)
-    total, done = sum(path.stat().st_size for path in paths if path.is_file()), 0
-    # Without a name and a time in its header, gzip writes the same bytes for the same contents.
-    with (
-        gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=file, mtime=0) as packed,  # type: ignore[call-overload]
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path in paths:
-            member = _member(path, path.relative_to(folder).as_posix())
-            if not member.isreg():
-                archive.addfile(member)
-                continue
-            with path.open("rb") as contents:
-                archive.addfile(member, contents)
-            done += member.size
-            if progress is not None:
-                progress(done, total)
-
-
-def _member(path: Path, name: str) -> tarfile.TarInfo:
-    status = path.stat()
-    member = tarfile.TarInfo(name)
-    member.mtime = TIME
-    if stat.S_ISDIR(status.st_mode):
-        member.type, member.mode = tarfile.DIRTYPE, FOLDER_MODE
-    else:
-        member.size = status.st_size
-        member.mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE
-    return member
-
-
-def _umask() -> int:
-    """Read the umask by setting it; one thread alone runs while an archive is written."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

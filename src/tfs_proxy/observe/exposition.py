@@ -163,15 +163,12 @@ class _Reader:
         # NOTE: not splitlines, which breaks lines at characters that may stand in a label.
         for line in text.split("\n"):
             if line.startswith("#"):
-                self._describe(line)
+                if described := _TYPE.fullmatch(line):
+                    self._kinds[described[1]] = described[2]
+                elif described := _HELP.fullmatch(line):
+                    self._helps[described[1]] = described[2]
             else:
                 self._add(line)
-
-    def _describe(self, line: str) -> None:
-        if described := _TYPE.fullmatch(line):
-            self._kinds[described[1]] = described[2]
-        elif described := _HELP.fullmatch(line):
-            self._helps[described[1]] = described[2]
 
     def _add(self, line: str) -> None:
         series, _, value = line.rpartition(" ")

@@ -93,17 +93,14 @@ def added_up(measured: Iterable[MeasuredMetric]) -> list[MeasuredMetric]:
     for metric in measured:
         name = metric.description.name
         firsts.setdefault(name, metric)
-        _add_points(points.setdefault(name, {}), metric.points or {})
+        sums = points.setdefault(name, {})
+        for labels, value in (metric.points or {}).items():
+            sums[labels] = sums.get(labels, 0) + value
         _add_distributions(distributions.setdefault(name, {}), metric.distributions or {})
     return [
         MeasuredMetric(first.description, points[name] or None, distributions[name] or None)
         for name, first in firsts.items()
     ]
-
-
-def _add_points(sums: dict[Labels, float], points: Mapping[Labels, float]) -> None:
-    for labels, value in points.items():
-        sums[labels] = sums.get(labels, 0) + value
 
 
 def _add_distributions(

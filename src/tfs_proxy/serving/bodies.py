@@ -61,39 +61,33 @@ class BodyDecoder:
     def read(self, target: Target, body: Body) -> Batch | Examples | ServingForm:
         """Read the records of a body; raises BadInput, UnsupportedMediaType and PayloadTooLarge."""
         try:
-            return self._by_type(target, body)
+            kind = self.media_type(target, body)
+            readable(kind)
+            if kind.type in {media.JSON, *LINES}:
+                text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
+                # TF Serving's form starts with a brace; lists, often large, are parsed just once.
+                if text.lstrip().startswith(b"{"):
+                    return self._read_objects(target, text, body.budget, by_line=kind.type in LINES)
+            if target.method == PREDICT:
+                signature = self._signature(target)
+                batch = decode(body.data, kind, signature, body.budget)
+                try:
+                    return _held(batch, signature)
+                except BadInput as error:
+                    hint = header_hint(as_utf8(body.data, kind), kind) if kind.type == media.CSV else ""
+                    raise BadInput(f"{error}{hint}") from None
+            return decode_examples(body.data, kind, body.budget)
         except NotJson as error:
             if body.content_type:
                 raise
             hint = "There is no Content-Type, which means JSON: send the body's, such as image/jpeg."
             raise NotJson(f"{error} {hint}") from None
 
-    def _by_type(self, target: Target, body: Body) -> Batch | Examples | ServingForm:
-        kind = self.media_type(target, body)
-        readable(kind)
-        if kind.type in {media.JSON, *LINES}:
-            text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
-            # TF Serving's form starts with a brace; lists, often large, are parsed just once.
-            if text.lstrip().startswith(b"{"):
-                return self._read_objects(target, text, body.budget, by_line=kind.type in LINES)
-        return self._decoded(target, body, kind)
-
     def media_type(self, target: Target, body: Body) -> MediaType:
         """Type of the body; for CSV with the order of columns, unless it names another."""
         kind = parse_media_type(body.content_type)
         columns = self._csv_columns.get(target.model) if kind.type == media.CSV else None
         return kind if columns is None else replace(kind, parameters={"columns": columns, **kind.parameters})
-
-    def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
-        if target.method == PREDICT:
-            signature = self._signature(target)
-            batch = decode(body.data, kind, signature, body.budget)
-            try:
-                return _held(batch, signature)
-            except BadInput as error:
-                hint = header_hint(as_utf8(body.data, kind), kind) if kind.type == media.CSV else ""
-                raise BadInput(f"{error}{hint}") from None
-        return decode_examples(body.data, kind, body.budget)
 
     def _read_objects(
         self, target: Target, text: bytes, budget: MemoryBudget, *, by_line: bool
@@ -159,7 +153,15 @@ def _array(value: Any, spec: TensorSpec, caller: str) -> npt.NDArray[Any]:
     subject = f"{caller}: input {spec.name!r}"
     dtype = array_type(spec)
     if dtype == BYTES:
-        return _strings(value, spec, subject)
+        if isinstance(value, (bytes, bytearray, memoryview, str)):
+            one = _objects([value], subject)
+            return one.reshape(()) if spec.shape == () else _filled_up(one, spec)
+        # As objects: numpy would strip zeros at the end of bytes.
+        nested = value if isinstance(value, np.ndarray) else np.array(value, BYTES)
+        if nested.dtype.kind not in "OSU":
+            raise ScriptFailure(f"{subject} is {nested.dtype}, but {spec.dtype} is needed: pass bytes or str")
+        array = _objects(nested.ravel().tolist(), subject).reshape(nested.shape)
+        return array if isinstance(value, np.ndarray) else _filled_up(array, spec)
     try:
         array = np.asarray(value)
         if array.dtype == dtype:
@@ -170,18 +172,6 @@ def _array(value: Any, spec: TensorSpec, caller: str) -> npt.NDArray[Any]:
         raise ScriptFailure(str(error)) from None
     except ValueError as error:
         raise ScriptFailure(f"{subject} is not an array: {error}") from None
-
-
-def _strings(value: Any, spec: TensorSpec, subject: str) -> npt.NDArray[Any]:
-    if isinstance(value, (bytes, bytearray, memoryview, str)):
-        one = _objects([value], subject)
-        return one.reshape(()) if spec.shape == () else _filled_up(one, spec)
-    # As objects: numpy would strip zeros at the end of bytes.
-    nested = value if isinstance(value, np.ndarray) else np.array(value, BYTES)
-    if nested.dtype.kind not in "OSU":
-        raise ScriptFailure(f"{subject} is {nested.dtype}, but {spec.dtype} is needed: pass bytes or str")
-    array = _objects(nested.ravel().tolist(), subject).reshape(nested.shape)
-    return array if isinstance(value, np.ndarray) else _filled_up(array, spec)
 
 
 def _objects(values: list[Any], subject: str) -> npt.NDArray[Any]:

@@ -207,7 +207,15 @@ class DataPlane:
         if isinstance(records, Batch):
             note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
         if isinstance(records, Documents):
-            return self._ask_documents(target, records, instance)
+            ask = partial(self._upstream.predict, target, instance=instance)
+            answer, count = ask(records), len(records.parts)
+            if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and count > 1:
+                taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
+                refusal = ask(records.parts[taken])
+                if not refusal.ok:
+                    sentence = error_body(f"Document {taken + 1}: {error_text(refusal.body)}")
+                    raise UpstreamRefused(refusal.status, sentence)
+            return self._outcome(answer, target, records.records, records)
         as_json = media_type == media.JSON
         answer = self._ask(target, records, instance, as_json=as_json)
         if as_json and _has_no_rows(answer):
@@ -219,18 +227,6 @@ class DataPlane:
         self, answer: ModelAnswer, target: Target, records: int | None, form: Form | Documents = Form.ROWS
     ) -> CallOutcome:
         return CallOutcome(answer, target.method, lambda: self.signature(target), records, form)
-
-    def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
-        """Ask for all documents at once; if they are refused, the error names the first that is."""
-        ask = partial(self._upstream.predict, target, instance=instance)
-        answer, count = ask(records), len(records.parts)
-        if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and count > 1:
-            taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
-            refusal = ask(records.parts[taken])
-            if not refusal.ok:
-                sentence = error_body(f"Document {taken + 1}: {error_text(refusal.body)}")
-                raise UpstreamRefused(refusal.status, sentence)
-        return self._outcome(answer, target, records.records, records)
 
     def _ask(
         self, target: Target, records: Records, instance: Instance | None, *, as_json: bool = False

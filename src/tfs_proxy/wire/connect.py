@@ -90,15 +90,11 @@ def has_unread_tcp(connection: socket.socket) -> bool:
     """
     try:
         # An end that came with the answer has been read: only the connection's state tells.
-        if _tcp_state(connection) != _ESTABLISHED:
+        if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(_ESTABLISHED)) != _ESTABLISHED:
             return True
         return connection.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, len(_NO_BYTES)) != _NO_BYTES
     except (AttributeError, OSError):  # not on Linux
         return has_unread(connection)
-
-
-def _tcp_state(connection: socket.socket) -> bytes:
-    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(_ESTABLISHED))
 
 
 def set_timeout(connection: socket.socket, seconds: float | None, option: int) -> None:

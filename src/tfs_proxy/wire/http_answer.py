@@ -85,7 +85,13 @@ def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
     if not buffer:
         raise NoAnswer("the connection ended without an answer")
     while True:
-        head, buffer = _read_head(buffer, receive)
+        while (end := buffer.find(b"\r\n\r\n")) < 0:
+            if len(buffer) > MOST_HEAD_BYTES:
+                raise BrokenAnswer("its head does not end")
+            buffer += _more(receive)
+        if end > MOST_HEAD_BYTES:
+            raise BrokenAnswer("its head is too long")
+        head, buffer = buffer[:end], buffer[end + 4 :]
         version, status, headers = _parse_head(head)
         if status == HTTPStatus.SWITCHING_PROTOCOLS:
             raise BrokenAnswer("it switches protocols")
@@ -102,17 +108,6 @@ class _Header(Struct, frozen=True):
 
 
 _Headers = Sequence[_Header]
-
-
-def _read_head(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
-    """The head without its last line ends, and the bytes after it."""
-    while (end := buffer.find(b"\r\n\r\n")) < 0:
-        if len(buffer) > MOST_HEAD_BYTES:
-            raise BrokenAnswer("its head does not end")
-        buffer += _more(receive)
-    if end > MOST_HEAD_BYTES:
-        raise BrokenAnswer("its head is too long")
-    return buffer[:end], buffer[end + 4 :]
 
 
 def _parse_head(head: bytes) -> tuple[bytes, int, _Headers]:
@@ -170,7 +165,10 @@ def _read_body(status: int, headers: _Headers, buffer: bytes, receive: Receive) 
             raise BrokenAnswer("its length is given in two ways, or in a way that is not known")
         return (*_read_chunks(buffer, receive), True)
     if not lengths:
-        return _read_to_end(buffer, receive), b"", False
+        parts = [buffer]
+        while part := receive():
+            parts.append(part)
+        return b"".join(parts), b"", False
     length = lengths.pop()
     if lengths or not _LENGTH.match(length):
         raise BrokenAnswer("its length is not a number")
@@ -182,13 +180,6 @@ def _more(receive: Receive) -> bytes:
     if not part:
         raise BrokenAnswer("it breaks off")
     return part
-
-
-def _read_to_end(buffer: bytes, receive: Receive) -> bytes:
-    parts = [buffer]
-    while part := receive():
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _read_exactly(length: int, buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:

@@ -153,7 +153,19 @@ class Exchange:
         if not isinstance(self._body, bytes) or len(self._head) + len(self._body) > _AT_ONCE_BYTES:
             set_timeout(self._connection, seconds, SO_SNDTIMEO)
         try:
-            self._send_all()
+            send, body = self._connection.sendall, self._body
+            if not isinstance(body, bytes):
+                send(self._head)
+                for piece in body():
+                    if piece:
+                        send(b"%x\r\n%b\r\n" % (len(piece), piece))
+                send(b"0\r\n\r\n")
+                self._limit.restart()
+            elif len(body) <= _SMALL_BYTES:
+                send(self._head + body)
+            else:
+                send(self._head)
+                send(body)
         except (TimeoutError, BlockingIOError) as error:
             raise UpstreamTimeout(
                 f"{self._server} did not take the request within {seconds} seconds."
@@ -163,21 +175,6 @@ class Exchange:
         except ssl.SSLError as error:
             return ConnectionResetError(str(error))
         return None
-
-    def _send_all(self) -> None:
-        send, body = self._connection.sendall, self._body
-        if not isinstance(body, bytes):
-            send(self._head)
-            for piece in body():
-                if piece:
-                    send(b"%x\r\n%b\r\n" % (len(piece), piece))
-            send(b"0\r\n\r\n")
-            self._limit.restart()
-        elif len(body) <= _SMALL_BYTES:
-            send(self._head + body)
-        else:
-            send(self._head)
-            send(body)
 
     def _receive(self) -> bytes:
         set_timeout(self._connection, self._limit.to_read(), SO_RCVTIMEO)

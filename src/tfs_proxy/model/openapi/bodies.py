@@ -166,7 +166,17 @@ def request_content(service: Service) -> Content:
     if description is not None and description.accepts is not None:
         return content_of(description.accepts, description.examples)
     if service.reads == BY_SIGNATURE:
-        return _converted(service.default)
+        signature = service.default.default_signature
+        if signature is None:
+            return content_of(_by_name(names_with(lambda row: row.decode), json_schema={}), {})
+        others = [each for each in service.default.by_method(PREDICT_METHOD) if each is not signature]
+        named = [form for each in others for form in request_forms(each, named=True)]
+        has_features = any(each.method != PREDICT_METHOD for each in service.default.signatures.values())
+        features = [component("Examples")] if has_features else []
+        forms = [*request_forms(signature), records_schema(signature), *named, *features]
+        string = sample_string(signature, service.default.graph)
+        bodies = example_bodies(signature, ANY_STRING if string is None else string)
+        return content_of(_by_name(bodies, json_schema={"anyOf": forms}), {} if string is None else bodies)
     if service.script is not None and service.reads == BY_SCRIPT:
         names = dict.fromkeys((*service.script.description.examples, *service.script.mentions))
         schemas = {name: body_schema(name) for name in names}
@@ -176,21 +186,6 @@ def request_content(service: Service) -> Content:
 
 def _by_name(names: Iterable[str], *, json_schema: Schema) -> Mapping[str, Schema]:
     return {name: json_schema if name == media.JSON else body_schema(name) for name in names}
-
-
-def _converted(model: DescribedModel) -> Content:
-    """Bodies that the conversion reads for the model; of any type if its signatures are unknown."""
-    signature = model.default_signature
-    if signature is None:
-        return content_of(_by_name(names_with(lambda row: row.decode), json_schema={}), {})
-    others = [each for each in model.by_method(PREDICT_METHOD) if each is not signature]
-    named = [form for each in others for form in request_forms(each, named=True)]
-    has_features = any(each.method != PREDICT_METHOD for each in model.signatures.values())
-    features = [component("Examples")] if has_features else []
-    forms = [*request_forms(signature), records_schema(signature), *named, *features]
-    string = sample_string(signature, model.graph)
-    bodies = example_bodies(signature, ANY_STRING if string is None else string)
-    return content_of(_by_name(bodies, json_schema={"anyOf": forms}), {} if string is None else bodies)
 
 
 def answer_content(service: Service) -> Content:

@@ -62,7 +62,11 @@ def document_of(service: Service) -> Part:
     if service.rest_api and service.models:
         paths |= _whole(parts["serving"])
         for model in service.models:
-            paths |= _serving_paths(model)
+            bodies = serving_bodies(model)
+            targets = {"": [], "/versions/{version}": [_parameter("version", SHORT_VERSION, model.versions)]}
+            if model.labels:
+                targets["/labels/{label}"] = [_parameter("label", LABEL, model.labels)]
+            paths |= _model_paths("/v1/models", "serving_model", model, targets, bodies)
     if service.open_inference != "off":
         paths |= _whole(parts["open_inference"])
         schemas |= parts["open_inference_schemas"]
@@ -151,15 +155,6 @@ def _invocations(service: Service, schemas: dict[str, Any]) -> Part:
             **({} if signature is None else {INPUT_NAMES: sorted(signature.inputs)}),
         }
     )
-
-
-def _serving_paths(model: DescribedModel) -> Part:
-    """Paths of TF Serving's REST API below ``/v1`` for one model."""
-    bodies = serving_bodies(model)
-    targets = {"": [], "/versions/{version}": [_parameter("version", SHORT_VERSION, model.versions)]}
-    if model.labels:
-        targets["/labels/{label}"] = [_parameter("label", LABEL, model.labels)]
-    return _model_paths("/v1/models", "serving_model", model, targets, bodies)
 
 
 def _infer_paths(model: DescribedModel, *, by_script: bool) -> Part:

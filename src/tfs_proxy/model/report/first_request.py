@@ -13,7 +13,7 @@ from tfs_proxy.model.graph_inputs import BASE64_OP
 from tfs_proxy.model.graph_nodes import PICTURE_OPS, ops_in
 from tfs_proxy.model.report.served import Served, sample_inputs, sample_sizes, sample_value
 from tfs_proxy.model.report.startup import ModelReport
-from tfs_proxy.model.script_syntax import AstNames, media_types_in, read_ast_names, reads_own_form
+from tfs_proxy.model.script_syntax import media_types_in, read_ast_names, reads_own_form
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.routes import INVOCATIONS
@@ -77,22 +77,17 @@ def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bo
             example = served.layout.root / f"request.{ending}"  # that `tfs-proxy init` has written
             if example.is_file():
                 return _file(content_type, f"{example}")
-        return _for_script(ast_names, signature)
+        content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
+        if signature is None or reads_own_form(ast_names.tree):
+            return _file(content_type)
+        body = {media.JSON: _json, media.CSV: _csv_row}.get(content_type, lambda _: None)(signature)
+        return _typed(content_type, body) if body else _file(content_type)
     known = _for_model(served, signature) if signature is not None else None
     if known is not None:
         return known
     return FirstRequest(
         "", f"/v1/models/{quote(served.default_model, safe='')}/metadata" if rest_api else "/ping"
     )
-
-
-def _for_script(ast_names: AstNames, signature: Signature | None) -> FirstRequest:
-    """Make a body of the first media type in the script's text, or a file if it has its own format."""
-    content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
-    if signature is None or reads_own_form(ast_names.tree):
-        return _file(content_type)
-    body = {media.JSON: _json, media.CSV: _csv_row}.get(content_type, lambda _: None)(signature)
-    return _typed(content_type, body) if body else _file(content_type)
 
 
 def _for_model(served: Served, signature: Signature) -> FirstRequest | None:

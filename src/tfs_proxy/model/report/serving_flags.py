@@ -51,21 +51,16 @@ def as_the_image(words: Sequence[str], settings: Settings) -> ServingFlags:
         user_flags.value("model_config_file"),
     ]
     if not any(named):
-        name = _only_model(base)
+        names = sorted(path.name for path in model_folders(Path(base)))
+        if len(names) > 1 and DEFAULT_NAME not in names:
+            raise SettingsError(
+                f"{base} holds several models, {', '.join(names)}: name the one to serve in MODEL_NAME, "
+                "or list them in a file for --model_config_file."
+            )
+        name = names[0] if len(names) == 1 else DEFAULT_NAME
     ports = (f"--port={GRPC_PORT}", f"--rest_api_port={REST_PORT}")
     model = (f"--model_name={settings.model_name or name}", f"--model_base_path={base}/{name}")
     return ServingFlags((*ports, *model, *words))
-
-
-def _only_model(base: str) -> str:
-    """Model to serve if none is named: ``model``, else the only folder of ``base`` with a model."""
-    names = sorted(path.name for path in model_folders(Path(base)))
-    if len(names) > 1 and DEFAULT_NAME not in names:
-        raise SettingsError(
-            f"{base} holds several models, {', '.join(names)}: name the one to serve in MODEL_NAME, "
-            "or list them in a file for --model_config_file."
-        )
-    return names[0] if len(names) == 1 else DEFAULT_NAME
 
 
 def model_folders(base: Path) -> list[Path]:

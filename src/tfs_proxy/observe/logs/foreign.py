@@ -50,18 +50,13 @@ def read_event(lines: list[str], process: str, pid: int | None) -> LogEntry:
         message = match["message"]
     is_of_request = process == NGINX and _OF_REQUEST.match(message)
     if is_of_request:
-        message = _without_quoted(message[is_of_request.end() :])
+        own, found_client, details = message[is_of_request.end() :].rpartition(_CLIENT)
+        before, quote, quoted = (own if found_client else details).partition(_QUOTE)
+        if quote:
+            after = quoted.rpartition(_QUOTE)[2] if quoted.count(_QUOTE) == 1 else ""
+            before += _LEFT_OUT + after
+        message = _DETAILS.split(before, maxsplit=1)[0]
     elif process == NGINX or process.startswith(MODEL_SERVER):
         starts = match is not None and level == "info"
         level = "debug" if starts or _OF_NO_USE.match(lines[0]) else level
     return LogEntry(message, level, process, pid)
-
-
-def _without_quoted(message: str) -> str:
-    """Cut nginx's message before it quotes a client, whose text may have quotes and commas of its own."""
-    own, found_client, details = message.rpartition(_CLIENT)
-    before, quote, quoted = (own if found_client else details).partition(_QUOTE)
-    if quote:
-        after = quoted.rpartition(_QUOTE)[2] if quoted.count(_QUOTE) == 1 else ""
-        before += _LEFT_OUT + after
-    return _DETAILS.split(before, maxsplit=1)[0]

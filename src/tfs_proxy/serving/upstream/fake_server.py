@@ -115,7 +115,16 @@ class FakeModelServer:
             self.calls.append(ModelCall(target, {}))
             one: Any = 0.0 if target.method == "regress" else [["", 0.0]]
             return ModelAnswer(HTTPStatus.OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
-        _check(batch, signature)
+        for name, spec in signature.inputs.items():
+            array = batch.inputs.get(name)
+            if array is None:
+                raise BadInput(f'The input "{name}" is missing.')
+            if array.dtype != dtype_of(spec)[1]:
+                raise BadInput(f'The input "{name}" is {array.dtype}, expected {spec.dtype}.')
+        odd = misfits(batch.inputs, signature)
+        # A model server does not compare shapes. A graph may take any, but seldom if it is made for a size.
+        if any(size is not None for name in odd for size in signature.inputs[name].shape or ()):
+            raise BadInput(" ".join(odd.values()))
         self.calls.append(ModelCall(target, dict(batch.inputs)))
         arrays = self._outputs(batch, signature)
         return ArraysAnswer(HTTPStatus.OK, json_of_outputs(arrays), JSON_HEADERS, arrays=arrays)
@@ -128,20 +137,6 @@ class FakeModelServer:
             named, wanted = ", ".join(sorted(arrays)), ", ".join(signature.outputs)
             raise ValueError(f"the outputs passed are {named or 'none'}, but {signature.name} has {wanted}")
         return {name: _typed(arrays[name], spec) for name, spec in signature.outputs.items()}
-
-
-def _check(batch: Batch, signature: Signature) -> None:
-    """Raise BadInput if a model server would refuse the tensors."""
-    for name, spec in signature.inputs.items():
-        array = batch.inputs.get(name)
-        if array is None:
-            raise BadInput(f'The input "{name}" is missing.')
-        if array.dtype != dtype_of(spec)[1]:
-            raise BadInput(f'The input "{name}" is {array.dtype}, expected {spec.dtype}.')
-    odd = misfits(batch.inputs, signature)
-    # A model server does not compare shapes. A graph may take any, but seldom if it is made for a size.
-    if any(size is not None for name in odd for size in signature.inputs[name].shape or ()):
-        raise BadInput(" ".join(odd.values()))
 
 
 def _zeros(spec: TensorSpec, records: int) -> npt.NDArray[Any]:

@@ -114,15 +114,12 @@ class LoadBalancer:
             state.breaks = state.openings = 0
             return result
         finally:
-            self._done(state, opens=opens)
-
-    def _done(self, state: _Circuit, *, opens: bool) -> None:
-        with self._lock:
-            state.busy -= 1
-            # NOTE: requests that were in flight together fail together; that makes no longer pause.
-            renews = state.asking or not state.is_open
-            state.asking = False
-            if opens and renews:
-                state.openings += 1
-                pause = growing_pause(state.openings, SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-                state.ask_again_at = self._clock() + pause
+            with self._lock:
+                state.busy -= 1
+                # NOTE: requests that were in flight together fail together; that makes no longer pause.
+                renews = state.asking or not state.is_open
+                state.asking = False
+                if opens and renews:
+                    state.openings += 1
+                    pause = growing_pause(state.openings, SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+                    state.ask_again_at = self._clock() + pause

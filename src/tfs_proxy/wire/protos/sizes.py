@@ -112,7 +112,20 @@ class _Count:
             self.size_bytes += cost.size_bytes
             kind = tag & 7
             if kind == LENGTH:
-                at = self._content(at, end, cost, depth)
+                size = self._message[at]
+                at += 1
+                if size >= _MORE:
+                    size, at = varint_at(self._view, at - 1)
+                after = at + size
+                if after > end or depth > _DEEPEST:
+                    raise MalformedProtobuf("a field is longer than the message that holds it")
+                if cost.message is not None and size:
+                    self._at = at
+                    self._go(after, _costs(cost.message), depth + 1)
+                elif cost.number_bytes:
+                    others = self._message[at:after].translate(None, _LAST_BYTES)
+                    self.size_bytes += (size - len(others)) * cost.number_bytes
+                at = after
             elif kind == VARINT:
                 _, at = varint_at(self._view, at)
             else:
@@ -122,23 +135,6 @@ class _Count:
                 self._at = at
                 raise _Enough
         self._at = at
-
-    def _content(self, at: int, end: int, cost: _FieldCost, depth: int) -> int:
-        """Count the content of a field with a length; returns the position of the next field."""
-        size = self._message[at]
-        at += 1
-        if size >= _MORE:
-            size, at = varint_at(self._view, at - 1)
-        after = at + size
-        if after > end or depth > _DEEPEST:
-            raise MalformedProtobuf("a field is longer than the message that holds it")
-        if cost.message is not None and size:
-            self._at = at
-            self._go(after, _costs(cost.message), depth + 1)
-        elif cost.number_bytes:
-            others = self._message[at:after].translate(None, _LAST_BYTES)
-            self.size_bytes += (size - len(others)) * cost.number_bytes
-        return after
 
 
 @cache

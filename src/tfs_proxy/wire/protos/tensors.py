@@ -175,7 +175,10 @@ def to_array(tensor: "TensorProto") -> npt.NDArray[Any]:
     if not count:
         values = np.empty(0, kind)
     elif data_type == DataType.DT_STRING:
-        values = _strings(tensor, count)
+        content = tensor.tensor_content
+        strings = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
+        values = np.empty(count, object)
+        values[:] = strings + [strings[-1] if strings else b""] * (count - len(strings))
     elif tensor.tensor_content and data_type == DataType.DT_BOOL:
         values = np.frombuffer(tensor.tensor_content, np.uint8) != 0
     elif tensor.tensor_content:
@@ -185,14 +188,6 @@ def to_array(tensor: "TensorProto") -> npt.NDArray[Any]:
     if values.size != count:
         raise ValueError(f"the tensor holds {values.size} values, its shape needs {count}")
     return values.reshape(shape)
-
-
-def _strings(tensor: "TensorProto", count: int) -> npt.NDArray[Any]:
-    content = tensor.tensor_content
-    strings = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
-    values = np.empty(count, object)
-    values[:] = strings + [strings[-1] if strings else b""] * (count - len(strings))
-    return values
 
 
 def _packed_strings(content: bytes, count: int) -> list[bytes]:
@@ -280,7 +275,7 @@ def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
     if data_type in FIXED_LISTS:
         return message_field(FIXED_LISTS[data_type], [memory(array)])
     if data_type in {DataType.DT_HALF, DataType.DT_BFLOAT16}:
-        return message_field(_HALVES, [_varints(memory_view_as(array, np.uint16))])
+        return message_field(_HALVES, [_varints(np.ascontiguousarray(array).reshape(-1).view(np.uint16))])
     if data_type in FLOAT8:
         return message_field(_FLOAT8S, [memory(array)])
     if data_type in QUANTIZED:
@@ -288,11 +283,6 @@ def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
     elif data_type in SMALL:
         array = array.astype(SMALL[data_type])
     return message_field(_VARINT_LISTS[data_type], [_varints(array)])
-
-
-def memory_view_as(array: npt.NDArray[Any], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """View the same bits as another type of the same width."""
-    return np.ascontiguousarray(array).reshape(-1).view(kind)
 
 
 def _varints(array: npt.NDArray[Any]) -> bytes:
