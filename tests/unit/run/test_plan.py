@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from support.deployments import deployment
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.run import plan
@@ -272,15 +271,6 @@ def test_nginx_is_told_of_http2_in_the_way_it_knows(
     assert never not in text
 
 
-def test_a_script_that_is_the_model_itself_has_no_api_of_tf_serving_over_grpc() -> None:
-    """Calls are refused; before the archive is open they are told to wait."""
-    text = nginx.config(replace(GRPC, serving=deployment(instances=())), settings(), WORKSPACE)
-
-    assert "grpc://predictions" not in text
-    assert "grpc://translator" in text
-    assert "grpc://predictions" in nginx.config(GRPC, settings(), WORKSPACE)
-
-
 @pytest.mark.parametrize(("accept", "fast"), [("application/json", True), ("text/csv", False)])
 def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accept: str, fast: bool) -> None:
     """The model server answers JSON alone, so where another type is the default, Python has to answer."""
@@ -292,13 +282,3 @@ def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accep
 
     proxy = replace(GRPC, serving=planned.deployment)
     assert ("location @fast" in nginx.config(proxy, configured, WORKSPACE)) is fast
-
-
-def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
-    """REST, gRPC and unix socket belong to one instance; the wait time is no request timeout."""
-    words = flags(settings(TFS_PROXY_REQUEST_TIMEOUT_SECONDS="7", SAGEMAKER_TFS_WAIT_TIME_SECONDS="3"))
-
-    assert words[0] == OFFICIAL[0]
-    assert {"--port=8500", "--rest_api_port=8501", "--grpc_socket_path=/run/tfs/tfs1.sock"} <= set(words)
-    assert "--rest_api_timeout_in_ms=7000" in words
-    assert not any(word.startswith("--enable_batching") for word in words)

@@ -61,38 +61,6 @@ def test_workers_that_only_start_are_no_workers() -> None:
     assert readiness.reason() is None
 
 
-def test_a_heartbeat_goes_stale() -> None:
-    """A worker that hangs stops beating; after the limit it no longer counts."""
-    clock = Clock()
-    readiness = health_of({}, clock)
-    readiness.state = StackState.READY
-    readiness.heartbeats.hear(serving(17))
-
-    clock.now = 10.0
-    assert readiness.reason() is None
-    clock.now = 10.1
-    assert readiness.reason() == "no worker sends heartbeats"
-
-
-def test_captured_calls_of_all_workers_count_once() -> None:
-    """Each tells its own total, and another worker may get the pid of one that has ended."""
-    heartbeats = Heartbeats(clock=Clock())
-    for pid, captured, dropped in ((17, 2, 0), (18, 1, 1), (17, 5, 1), (17, 5, 1)):
-        heartbeats.hear(serving(pid, captured=captured, uncaptured=dropped))
-    heartbeats.hear(WorkerState(17, WorkerPhase.BEGINS))
-    heartbeats.hear(serving(17, captured=3))
-
-    assert (heartbeats.counts.captured, heartbeats.counts.uncaptured) == (9, 2)
-
-
-def test_a_file_that_no_worker_can_write_is_named() -> None:
-    readiness = health_of({}, Clock())
-    readiness.state = StackState.READY
-    readiness.heartbeats.hear(serving(17, problem="the disk is full"))
-
-    assert readiness.reason() == "the disk is full"
-
-
 def test_a_version_that_failed_for_good_is_told_with_the_servers_words() -> None:
     """END with an error is final; an error while LOADING may be retried."""
     readiness = health_of({"a": [1]}, Clock())
@@ -156,23 +124,6 @@ def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
         read_status(body)
 
 
-def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
-    readiness = Readiness(Heartbeats(clock=Clock()))
-    other = Instance(1, rest_port=3, grpc_port=4, grpc_socket="")
-    readiness.expect([INSTANCE, other], {"a": [1, 2]})
-    readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
-    readiness.note(1, "a", {1: AVAILABLE})
-
-    assert readiness.loaded() == frozenset()
-    readiness.state = StackState.READY
-    assert readiness.loaded() == {0}
-    readiness.unreachable.add(0)
-    readiness.note(1, "a", {1: AVAILABLE, 2: AVAILABLE})
-    assert readiness.loaded() == {0, 1}
-    readiness.lose(0)
-    assert readiness.loaded() == {1}
-
-
 @pytest.mark.parametrize("turns", range(6))
 def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
     async def ended() -> bool:
@@ -212,48 +163,6 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
 
 def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
     return serving(pid, line="inference.py:3 in handler", hangs=True, full=full, stuck=stuck)
-
-
-def test_all_workers_without_room() -> None:
-    """Nobody is left to answer; a new worker is."""
-    heartbeats = Heartbeats(wanted=2)
-    heartbeats.hear(hanging(1, full=True))
-    heartbeats.hear(hanging(2, full=True))
-
-    assert "every thread of every worker, at inference.py:3 in handler" in str(heartbeats.reason())
-    heartbeats.hear(serving(3))
-    assert heartbeats.reason() is None
-
-
-def test_no_new_worker_comes_up() -> None:
-    clock = Clock()
-    heartbeats = Heartbeats(clock=clock)
-    heartbeats.hear(hanging())
-    heartbeats.hear(WorkerState(2, WorkerPhase.LOADS, "inference.py:9 in init"))
-    for clock.now in (200.0, 300.0):
-        heartbeats.hear(hanging())
-
-    assert heartbeats.reason() is None
-    clock.now = 300.1
-    said = str(heartbeats.reason())
-    assert "no new worker comes up" in said
-    assert "inference.py:9 in init" in said
-
-
-def test_new_workers_hang_as_well() -> None:
-    heartbeats = Heartbeats()
-    for pid in (1, 2):
-        heartbeats.hear(hanging(pid))
-        assert heartbeats.reason() is None
-        heartbeats.forget()
-    heartbeats.hear(hanging(3))
-
-    assert "new ones included, at inference.py:3" in str(heartbeats.reason())
-    heartbeats.forget()
-    heartbeats.hear(serving(4))
-    assert "new ones included" in str(heartbeats.reason())
-    heartbeats.hear(serving(4, answered=True))
-    assert heartbeats.reason() is None
 
 
 def test_each_step_has_its_seconds() -> None:

@@ -11,7 +11,6 @@ from support.fake_stacks import Fleet, Part, admit_all
 from support.virtual_time import played, run_in_virtual_time
 from tfs_proxy.run.many_models.api import PAGE_SIZE, ModelsApi
 from tfs_proxy.run.many_models.models import ModelRegistry
-from tfs_proxy.values.errors import ArchiveError, NoArchive, NotEnoughResources
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.routes import answer_by
 
@@ -68,23 +67,6 @@ async def begun(call: Coroutine[Any, Any, tuple[int, Any]]) -> "asyncio.Task[tup
     return task
 
 
-def test_the_life_of_a_model() -> None:
-    """Loaded, described, listed, unloaded, and then unknown."""
-    shown = {"modelName": "a", "modelUrl": "/opt/ml/models/a/model"}
-
-    async def play(client: Client) -> None:
-        assert await client.send("GET", "/models") == (200, {"models": []})
-        assert await client.send("POST", "/models", LOAD_A) == (200, {"message": "model a is loaded"})
-        assert await client.send("GET", "/models/a") == (200, shown)
-        assert await client.send("GET", "/models") == (200, {"models": [shown]})
-        assert await client.send("GET", "/models/a/ready") == (200, {"message": "model a is ready"})
-        assert await client.send("DELETE", "/models/a") == (200, {"message": "model a is unloaded"})
-        for method, path in (("GET", "/models/a"), ("DELETE", "/models/a"), ("GET", "/models/a/ready")):
-            assert await client.send(method, path) == (404, {"error": "model a is not loaded"})
-
-    run(play)
-
-
 @played(run)
 async def test_a_second_load_is_409(client: Client) -> None:
     load = await begun(client.send("POST", "/models", LOAD_A))
@@ -96,24 +78,6 @@ async def test_a_second_load_is_409(client: Client) -> None:
     await load
     again = {"error": "model a is loaded already, from /opt/ml/models/a/model"}
     assert await client.load("a") == (409, again)
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (NoArchive("There is no file or folder /m/a."), 404),
-        (ArchiveError("model.tar.gz is not a gzip file."), 400),
-        (NotEnoughResources("80 MB of memory are missing."), 507),
-    ],
-    ids=lambda value: str(value)[:3],
-)
-def test_a_load_that_fails_has_the_code_and_the_sentence(error: Exception, status: int) -> None:
-    async def play(client: Client) -> None:
-        load = await begun(client.load("a"))
-        ready = await client.send("GET", "/models/a/ready")
-        assert await load == ready == (status, {"error": str(error)})
-
-    run(play, Part(start_error=error))
 
 
 @pytest.mark.parametrize(
@@ -189,23 +153,6 @@ async def test_a_token_that_no_page_has_given_is_400(client: Client, *, query: s
     assert "next_page_token" in answer["error"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("DELETE", "/models", "GET, HEAD, POST"),
-        ("PUT", "/models/a", "GET, HEAD, DELETE"),
-        ("POST", "/models/a", "GET, HEAD, DELETE"),
-        ("POST", "/models/a/ready", "GET, HEAD"),
-    ],
-)
-@played(run)
-async def test_other_methods_are_405(client: Client, *, method: str, path: str, allowed: str) -> None:
-    response = await client.response(method, path, LOAD_A)
-    assert response is not None
-    assert (response.status, response.header("Allow")) == (405, allowed)
-    assert json.loads(response.body) == {"error": f"{method} is not allowed at this path: use {allowed}"}
-
-
 @played(run)
 async def test_a_name_in_a_path_may_be_escaped(client: Client) -> None:
     await client.load("a-b")
@@ -221,13 +168,5 @@ def test_a_name_of_64_characters_and_unknown_fields_are_taken() -> None:
         body = json.dumps({"model_name": name, "url": "/m", "more": [1]}).encode()
         assert (await client.send("POST", "/models", body))[0] == 200
         assert (await client.send("GET", f"/models/{name}"))[0] == 200
-
-    run(play)
-
-
-def test_a_full_last_page_has_no_token() -> None:
-    async def play(client: Client) -> None:
-        await asyncio.gather(*(client.load(f"m{number}") for number in range(PAGE_SIZE)))
-        assert "nextPageToken" not in (await client.send("GET", "/models"))[1]
 
     run(play)

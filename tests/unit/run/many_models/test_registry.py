@@ -10,14 +10,11 @@ from support.fake_stacks import DIED, Fleet, Part
 from support.virtual_time import played, run_in_virtual_time
 from tfs_proxy.run.many_models.model import (
     HEALTHY_SECONDS,
-    LONGEST_PAUSE_SECONDS,
 )
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
-    AlreadyLoaded,
     ArchiveError,
-    Draining,
     LoadFailed,
     ModelNotReady,
     NotEnoughResources,
@@ -112,44 +109,6 @@ def test_a_load_that_does_not_fit_is_refused_before_anything_starts() -> None:
     run(too_many, Part(stop_seconds=2), limit=2)
 
 
-@played(run, Part(stop_seconds=1))
-async def test_an_unload_shuts_the_gates_before_anybody_hears_of_it(
-    registry: ModelRegistry, fleet: Fleet
-) -> None:
-    await registry.load("a", URL)
-    unload = asyncio.create_task(registry.unload("a"))
-    while registry.get("a").state is StackState.READY:  # noqa: ASYNC110 - each turn counts
-        await asyncio.sleep(0)
-    assert fleet.ready() == {}
-    await unload
-
-
-@played(run, Part(start_seconds=10, cancel_seconds=1, stop_seconds=1))
-async def test_an_unload_cancels_a_load(registry: ModelRegistry, fleet: Fleet) -> None:
-    """The load's client is told, once all is gone; so is a request that waited for the model."""
-    waiting = [await begun(registry.load("a", URL)), await begun(registry.ready("a", 60))]
-    await registry.unload("a")
-    assert now() < 10
-    assert (fleet.live(), registry.all()) == ([], ())
-    for task in waiting:
-        with pytest.raises(ModelNotReady, match="model a was unloaded while it was loading"):
-            await task
-    assert registry.counts.outcomes == {"not_ready": 1}
-
-
-@played(run, Part(stop_seconds=5), limit=1)
-async def test_a_load_behind_an_unload_waits_for_its_end(registry: ModelRegistry, fleet: Fleet) -> None:
-    await registry.load("a", URL)
-    unload = await begun(registry.unload("a"))
-    load = await begun(registry.load("a", "/models/new"))
-    assert len(fleet.stacks) == 1
-    with pytest.raises(AlreadyLoaded):
-        await registry.load("a", "/models/third")
-    await unload
-    await load
-    assert (now(), fleet.ready()) == (7, {"a": "/models/new"})
-
-
 @played(run, Part())
 async def test_a_model_that_dies_is_started_again(
     registry: ModelRegistry, fleet: Fleet, *, caplog: pytest.LogCaptureFixture
@@ -184,21 +143,6 @@ def test_pauses_between_restarts_grow(caplog: pytest.LogCaptureFixture) -> None:
     assert pauses == ["0.5 s", "1.0 s", "2.0 s", "4.0 s", "8.0 s", "16.0 s", "30.0 s", "30.0 s"]
 
 
-@played(run, Part(start_seconds=5))
-async def test_unloading_ends_restarts(registry: ModelRegistry, fleet: Fleet) -> None:
-    for seconds in (0.1, 1.5):
-        await registry.load("a", URL)
-        fleet.kill("a")
-        await asyncio.sleep(seconds)
-        assert registry.get("a").state is StackState.FAILED
-        began = now()
-        await registry.unload("a")
-        assert (now(), registry.all(), fleet.live()) == (began, (), [])
-    await asyncio.sleep(10 * LONGEST_PAUSE_SECONDS)
-    assert len(fleet.stacks) == 3
-    assert registry.counts.restarts == {}
-
-
 def test_a_stop_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The model is gone all the same, and its name free."""
 
@@ -209,33 +153,6 @@ def test_a_stop_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
     run(play, Part(stop_error=OSError(16, "busy")), Part())
     assert "model a: its processes may not have stopped" in caplog.text
-
-
-@played(run, Part(stop_seconds=30))
-async def test_closing_unloads_all_at_once(registry: ModelRegistry, fleet: Fleet) -> None:
-    """Loads under way are cancelled; whoever waits, and whoever comes later, hears that the run ends."""
-    await asyncio.gather(registry.load("a", URL), registry.load("b", URL))
-    load = await begun(registry.load("c", URL))
-    began = now()
-    close = await begun(registry.close())
-    for call in (registry.load("d", URL), registry.unload("a"), registry.ready("a", 60)):
-        with pytest.raises(Draining, match="stopping: all models are being unloaded"):
-            await call
-    await asyncio.gather(close, registry.close())
-    assert (now(), fleet.live(), registry.all()) == (began + 30, [], ())
-    with pytest.raises(Draining):
-        await load
-
-
-def test_a_model_that_was_healthy_is_started_again_soon(caplog: pytest.LogCaptureFixture) -> None:
-    """Its earlier deaths no longer count."""
-
-    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
-        await registry.load("a", URL)
-        await asyncio.sleep(4 * HEALTHY_SECONDS)
-
-    run(play, *[Part(start_seconds=0, lives_seconds=HEALTHY_SECONDS)] * 3, Part())
-    assert sum("again in 0.5 s" in text for text in caplog.messages) == 3
 
 
 @played(run, Part(start_seconds=10))

@@ -148,14 +148,6 @@ def test_the_message_of_any_body(body: bytes) -> None:
     assert message_of(json.dumps({"error": body.hex()}).encode()) == body.hex()
 
 
-def test_a_trace_reaches_every_stage_as_it_came(stages: Stages) -> None:
-    """Each stage reads it, and makes a span of its own."""
-    sent = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "a=b", "x-amzn-trace-id": "Root=1"}
-    stages.invoke(sent)
-
-    assert [{name: headers.get(name) for name in sent} for _, headers in stages.requests] == [sent] * 2
-
-
 def test_an_answer_without_a_type_is_bytes(stages: Stages) -> None:
     """The next stage gets application/octet-stream, and the encoding of the first one's body no more."""
     stages.answers[1] = lambda body, _headers: HttpResponse(200, body, {})
@@ -216,10 +208,3 @@ def test_a_variable_that_cannot_be_used_names_its_stage() -> None:
     order = StageOrder("a", {"SAGEMAKER_TFS_INSTANCE_COUNT": "many"})
     with pytest.raises(SettingsError, match=r"stage 2: .*SAGEMAKER_TFS_INSTANCE_COUNT"):
         ports_needed(order, 2, {})
-
-
-def test_the_moment_before_the_pipeline_is_ready(stages: Stages) -> None:
-    """All stages are, but the pipeline has not noticed yet: 503 says so."""
-    for method, path in (("GET", "/ping"), ("POST", "/invocations")):
-        response = stages.ask(method, path, ready=False)
-        assert (response.status, b"all stages are ready" in response.body) == (503, True)
