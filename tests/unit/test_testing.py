@@ -87,16 +87,6 @@ def test_outputs_of_the_tests_own(archive: Path, outputs: Any) -> None:
         assert script.post("[[3, 4]]").text.startswith("['here', [7.0]")
 
 
-@pytest.mark.parametrize("served", ["v1,v2", "v1"])
-def test_the_document_is_that_of_the_settings(archive: Path, served: str) -> None:
-    """What a variable switches off when the archive is served is not described in a test of its script."""
-    settings = Settings.from_env({"TFS_PROXY_DOORS": served})
-    with testing.load(archive, settings=settings) as script:
-        paths = script.openapi().json["paths"]
-
-    assert any(path.startswith("/v2") for path in paths) == ("v2" in served)
-
-
 def test_outputs_that_no_model_has(archive: Path) -> None:
     """Names are the signature's: a slip in the test is a 500 with a reason in the log."""
     with testing.load(archive, outputs={"z": [1]}) as script:
@@ -112,12 +102,6 @@ def test_a_model_server_refuses(archive: Path) -> None:
         assert script.post("[[1, 2]]", custom_attributes="tfs-model-name=b,tfs-model-version=1").status == 200
 
 
-def test_inputs_have_the_names_that_clients_use(archive: Path) -> None:
-    """An error names an input as the signature does, not as the graph does."""
-    with testing.load(archive) as script:
-        assert 'input "x": "a" is a string' in script.post('[["a", "b"]]').json["error"]
-
-
 def test_a_model_without_a_script(tmp_path: Path) -> None:
     """The default conversion answers, in every form that Accept asks for."""
     floats = tensor("DT_FLOAT", None)
@@ -131,18 +115,6 @@ def test_a_model_without_a_script(tmp_path: Path) -> None:
             "results": [0.0]
         }
         assert served.post("no json").status == 400
-
-
-def test_a_script_alone(tmp_path: Path) -> None:
-    """The path of an inference.py is enough, with the signature that its model is to have."""
-    path = tmp_path / "inference.py"
-    path.write_text(
-        "def handler(data, context):\n    yield 'a'\n    yield str(context.predict([1.0])['y'])\n"
-    )
-    with testing.load(path, signatures=HALF, outputs={"y": [2.5]}) as script:
-        reply = script.post(b"", None)
-
-    assert (reply.text, list(reply.pieces), reply.broken) == ("a[2.5]", [b"a", b"[2.5]"], False)
 
 
 def test_a_stream_that_breaks(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,10 +12,9 @@ import pytest
 
 from support.waiting import wait_until
 from tfs_proxy.observe.begun_requests import BegunRequests, under_way
-from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
+from tfs_proxy.observe.request_record import WAIT, RequestRecord, current_request
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.wire import header_names
-from tfs_proxy.wire.error_body import WORKER_DIED
 from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.worker.gunicorn_workers.boundary import Exchange, RequestBoundary, WsgiApp, since_last_data
 
@@ -179,17 +177,6 @@ def test_a_request_that_is_answered_late_has_ended(
     assert noting.told == [("begin", "/x", 0), ("end", "/x", 504)]
 
 
-def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(
-    bound: Callable[..., RequestBoundary],
-) -> None:
-    """A request that is handled then counts as begun itself."""
-    app = bound(echo, behind_nginx=True)
-
-    assert ask(app, **{REQUEST: f"{ONE} 0 again"})[0].status == "200 OK"
-    response, body = ask(app, **{REQUEST: f"{ONE} 0 again"})
-    assert (response.status, WORKER_DIED.encode() in body) == ("502 Bad Gateway", True)
-
-
 def test_without_nginx_its_headers_are_a_client_s_own(bound: Callable[..., RequestBoundary]) -> None:
     app = bound(echo)
 
@@ -276,11 +263,6 @@ def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
     assert (notes.has(ONE), begun(tmp_path)) == (True, 0)
 
 
-def test_no_record_means_nothing_was_begun(tmp_path: Path) -> None:
-    """A worker that dies before it has loaded its application has none."""
-    assert under_way(tmp_path / "12345") == 0
-
-
 def test_a_file_that_can_not_be_written_is_a_problem_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,23 +287,3 @@ def test_a_request_without_an_id_gets_one_of_its_own(bound: Callable[..., Reques
     app = bound(echo)
 
     assert len({ask(app)[1] for _ in range(3)}) == 3
-
-
-def test_the_record_has_the_size_of_the_answer(bound: Callable[..., RequestBoundary]) -> None:
-    noting = Noting()
-    for app in (echo, stream):
-        ask(bound(app, noting), **{CLIENT_ID: "abc"})
-    assert [record.bytes_out for record in noting.records] == [7, 6]
-
-
-def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., RequestBoundary]) -> None:
-    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        with stage(READ):
-            time.sleep(0.001)
-        return echo(environ, start_response)
-
-    asked, _ = ask(bound(app), HTTP_X_TFS_PROXY_TIMING="1")
-    not_asked, _ = ask(bound(app))
-
-    assert re.fullmatch(r"read;dur=\d+\.\d\d, total;dur=\d+\.\d\d", dict(asked.headers)["Server-Timing"])
-    assert "Server-Timing" not in dict(not_asked.headers)

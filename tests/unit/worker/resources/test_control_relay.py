@@ -89,17 +89,6 @@ def test_the_control_api_answers(method: str, path: str) -> None:
     assert "server" not in result.headers
 
 
-@pytest.mark.parametrize(
-    "path", ["/v2/nowhere", "/v2/health/dead", "/v2/models/stats", "/v2/repository/index", "/v2x", "/v2//"]
-)
-def test_nothing_else_is_asked(path: str) -> None:
-    """Other paths are unknown here."""
-    control = Control()
-
-    assert client_of(control).simulate_get(path).status_code == 404
-    assert not control.seen
-
-
 def test_the_server_is_alive() -> None:
     assert client_of(None).simulate_get("/").json == {"status": "alive"}
 
@@ -109,22 +98,6 @@ def test_the_status_of_a_model_says_whether_it_is_ready(state: bytes, ready: byt
     result = client_of(None, STATUS % (state, b"")).simulate_get("/v1/models/m")
 
     assert result.content == STATUS % (state, b',\n "ready": ' + ready)
-
-
-def test_a_head_is_asked_for_as_a_get() -> None:
-    """The web server leaves the body out."""
-    control = Control()
-    client_of(control).simulate_head("/v2/health/ready")
-
-    assert control.seen == [("GET", "/v2/health/ready", b"")]
-
-
-@pytest.mark.parametrize("path", ["/v1/models/m/metadata", "/v1/models/m/versions/2"])
-def test_other_answers_of_the_model_server_stay_as_they_are(path: str) -> None:
-    """Byte by byte."""
-    body = STATUS % (b"AVAILABLE", b"")
-
-    assert client_of(None, body).simulate_get(path).content == body
 
 
 @pytest.fixture

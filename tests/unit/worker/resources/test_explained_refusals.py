@@ -168,11 +168,3 @@ def test_a_signature_name_that_is_no_text(make_front: Any, name: str) -> None:
 
     assert result.status_code == 400
     assert "must be a string value" in result.json["error"]
-
-
-def test_nothing_is_asked_for_an_answer(make_front: Any) -> None:
-    """A request that the model server answers costs no look at its signature: it need not have one."""
-    front = make_front()
-    front.upstream.signatures = {}
-
-    assert front.post('{"instances": [[1, 2]]}').status_code == 200

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -243,32 +242,6 @@ def test_a_header_that_is_told_of_is_named(front: Any, error_of: ErrorOf) -> Non
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shape", "body", "records"),
-    [
-        ("DT_STRING", (None, 1), b'["good film", "bad film"]', [["good film"], ["bad film"]]),
-        ("DT_FLOAT", (None, 1), b"[1.0, 2.0]", [[1.0], [2.0]]),
-        ("DT_INT64", (None, 1), b"[1, 2]", [[1], [2]]),
-        ("DT_BOOL", (None, 1), b"[true, false]", [[True], [False]]),
-        ("DT_FLOAT", (None, 1), b"[1.0]", [[1.0]]),
-        ("DT_FLOAT", (None,), b"[1.0, 2.0]", [[1.0, 2.0]]),
-        ("DT_FLOAT", (None, 2), b"[1.0, 2.0]", [[1.0, 2.0]]),
-    ],
-)
-def test_a_bare_list(
-    front: Any, dtype: str, shape: tuple[int | None, ...], body: bytes, records: Any
-) -> None:
-    """Each plain value is a record where one takes one value; else they are the values of one record."""
-    _takes(front, dtype, *shape)
-    assert front.post(body).status_code == 200
-    sent = front.upstream.calls[0].json["instances"]
-    assert [[v if isinstance(v, bool | int | float) else _text(v) for v in row] for row in sent] == records
-
-
-def _text(value: dict[str, str]) -> str:
-    return b64decode(value["b64"]).decode()
-
-
-@pytest.mark.parametrize(
     ("dtype", "body", "is_refused"),
     [
         ("DT_FLOAT", b'"[1.0, 2.0]"', True),
@@ -289,29 +262,3 @@ def test_json_that_is_encoded_twice(
     assert result.status_code == (400 if is_refused else 200)
     if is_refused:
         assert error_of(result).startswith("The body is JSON encoded twice: a string that holds JSON.")
-
-
-def test_a_script_reshapes_what_it_decodes(make_front: Any) -> None:
-    """What a script decodes and what it asks for is not held."""
-    script = (
-        "def handler(data, context):\n"
-        "    arrays = context.default_input(data)\n"
-        "    context.predict({'x': arrays['x'][:, :2]})\n"
-        "    return str(arrays['x'].shape)\n"
-    )
-    front = make_front(script)
-    _takes(front, "DT_FLOAT", None, 3)
-    result = front.post(b"1,2,3,4\n", Content_Type="text/csv")
-    assert (result.status_code, result.text) == (200, "(1, 4)")
-
-
-@pytest.mark.parametrize("body", [b'{"instances": ["x"]}', b'{"inputs": ["x"]}', b'["x"]'])
-def test_strings_that_are_not_utf_8_are_base64(front: Any, body: bytes) -> None:
-    """A worker writes valid JSON, whatever form the body has and the model server's answer."""
-    _takes(front, "DT_STRING", gives="DT_STRING")
-    front.says.body = b'{"predictions": [\n"\xc3", "\xc3\xa9", 1e3, NaN]}'
-    if body.startswith(b"["):
-        front.says.body = b'{"predictions": ["\xc3", "\xc3\xa9"]}'
-    result = front.post(body)
-    assert result.status_code == 200
-    assert json.loads(result.content)["predictions"][:2] == [{"b64": "ww=="}, "\u00e9"]

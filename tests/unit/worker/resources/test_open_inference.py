@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from support.deployments import deployment
-from support.fake_upstream import Call
 from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.values.deployment import Doors
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
@@ -110,24 +109,6 @@ def test_what_is_not_there_is_a_404(front: Any, error_of: ErrorOf, path: str) ->
     assert error_of(result)
 
 
-def test_tensors_go_to_the_model_as_they_are(front: Any) -> None:
-    front.says.body = ANSWERED
-
-    result = post(front, request(id="a1", parameters={"mine": True}))
-
-    assert result.status_code == 200
-    assert result.headers["content-type"] == "application/json"
-    assert result.json == {
-        "model_name": "half",
-        "model_version": "",
-        "id": "a1",
-        "parameters": {"mine": True},
-        "outputs": [OUTPUT],
-    }
-    (call,) = front.upstream.calls
-    np.testing.assert_array_equal(call.batch.inputs["x"], np.array([1, 3], np.float32))
-
-
 @pytest.mark.parametrize("size", ["x", "-1", "1.0", "9" * 30, ""])
 def test_an_odd_header_is_refused(front: Any, error_of: ErrorOf, size: str) -> None:
     result = post(front, request(), **{INFERENCE_HEADER_LENGTH: size})
@@ -150,14 +131,6 @@ def test_packed_both_ways(
     assert json.loads(unpacked)["outputs"] == [OUTPUT]
 
 
-def test_the_model_servers_error_comes_back(make_front: Any) -> None:
-    front = make_front(status=400, body=b'{"error": "no such thing"}')
-
-    result = post(front, request())
-
-    assert (result.status_code, result.json) == (400, {"error": "no such thing"})
-
-
 def test_tritons_type_at_invocations(front: Any) -> None:
     """The type has the size of the JSON, both ways."""
     front.says.body = ANSWERED
@@ -172,23 +145,6 @@ def test_tritons_type_at_invocations(front: Any) -> None:
     plain = front.post(request(), Content_Type=TRITON)
     assert plain.headers["content-type"] == "application/json"
     assert plain.json["outputs"] == [OUTPUT]
-
-
-@pytest.mark.parametrize("open_inference", ["model", "script"])
-def test_tritons_type_at_a_scripts_invocations(make_front: Any, open_inference: str) -> None:
-    """The script gets the body of /invocations, and its arrays go out in the same type."""
-    returned = '{"y": arrays["x"] + 0.5}'
-    front = make_front(HANDLER.replace("{returned}", returned), open_inference=open_inference)
-    body, size = binary_request()
-
-    result = front.post(body, Content_Type=f"{TRITON};json-header-size={size}")
-
-    kind, _, answered_size = result.headers["content-type"].partition(";json-header-size=")
-    assert kind == TRITON
-    assert np.frombuffer(result.content[int(answered_size) :], "<f4").tolist() == [1.5, 3.5]
-    plain = front.post(request(), Content_Type=TRITON)
-    assert plain.headers["content-type"] == "application/json"
-    assert plain.json["outputs"] == [{**OUTPUT, "data": [1.5, 3.5]}]
 
 
 HANDLER = """
@@ -249,14 +205,6 @@ def test_what_is_no_tensor_is_the_scripts_failure(make_front: Any, error_of: Err
 
     assert result.status_code == 500
     assert 'output "y"' in error_of(result)
-
-
-def test_a_script_is_passed_by_if_the_model_answers(make_front: Any) -> None:
-    """As v2 in TFS_PROXY_DOORS has it."""
-    front = make_front("def handler(data, context):\n    raise ValueError\n", body=ANSWERED)
-
-    assert post(front, request()).json["outputs"] == [OUTPUT]
-    assert [type(call) for call in front.upstream.calls] == [Call]
 
 
 MODEL_FN = """
@@ -394,19 +342,6 @@ def test_what_a_body_without_json_can_not_be(
     front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
     result = post(front, b"12345", Inference_Header_Content_Length="0")
     assert error_of(result) == f'The input "x" {says}'
-
-
-@pytest.mark.parametrize(
-    ("version", "target"), [("3", Target("half", version=3)), ("canary", Target("half", label="canary"))]
-)
-def test_versions_and_labels(front: Any, version: str, target: Target) -> None:
-    """A number is a version, all else a version label."""
-    front.says.body = ANSWERED
-
-    result = post(front, request(), f"/v2/models/half/versions/{version}/infer")
-
-    assert result.json["model_version"] == ("3" if version == "3" else "")
-    assert front.upstream.calls[0].target == target
 
 
 def test_a_signature_by_its_parameter(front: Any, error_of: ErrorOf) -> None:

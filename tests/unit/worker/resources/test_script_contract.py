@@ -167,21 +167,6 @@ def test_an_error_before_the_first_piece(make_front: MakeFront, error_of: ErrorO
     assert (result.status_code, error_of(result)) == (422, "no")
 
 
-@pytest.mark.parametrize("prefix", ["", "async "])
-def test_an_error_midway(make_front: MakeFront, caplog: pytest.LogCaptureFixture, prefix: str) -> None:
-    front = make_front(
-        "closed = []\n"
-        f"{prefix}def handler(data, context):\n"
-        "    try:\n        yield 'a'\n        raise ValueError('midway')\n"
-        "    finally:\n        closed.append(1)\n        print('closed', len(closed))\n"
-    )
-
-    with pytest.raises(ConnectionResetError):
-        front.post("x")
-
-    assert "inference.py:5 in handler: ValueError: midway" in caplog.text
-
-
 def test_async_functions(make_front: MakeFront) -> None:
     """async def halves are awaited, on one event loop for all requests; predict_async does not block it."""
     front = make_front(
@@ -245,14 +230,3 @@ def test_logger_writes_to_the_workers_log(make_front: MakeFront, caplog: pytest.
     [record] = [record for record in caplog.records if record.name == "inference"]
     assert (record.message, record.__dict__["inference_id"]) == ("odd 3", "id-7")
     assert json.dumps(record.__dict__["model_name"]) == '"half"'
-
-
-@pytest.mark.parametrize(
-    ("raised", "status"),
-    [("ValueError('x')", 500), ("SystemExit(3)", 500), ("tfs_proxy.HTTPError(418, 'x')", 418)],
-)
-def test_errors_of_async_functions(make_front: MakeFront, raised: str, status: int) -> None:
-    front = make_front(f"import tfs_proxy\nasync def handler(data, context): raise {raised}")
-
-    assert front.post("x").status_code == status
-    assert front.post("x").status_code == status

@@ -17,21 +17,6 @@ class Model:
 def model_fn(model_dir):
     return Model()
 """
-ALL_FOUR = """
-import json
-
-def model_fn(model_dir):
-    return model_dir
-
-def input_fn(data, content_type):
-    return [type(data).__name__, content_type]
-
-def predict_fn(data, model):
-    return [*data, model.rpartition("/")[2]]
-
-def output_fn(prediction, accept):
-    return json.dumps([*prediction, accept])
-"""
 
 
 def model_folder(tmp_path: Path, script: str, name: str = "inference.py") -> Path:
@@ -39,22 +24,6 @@ def model_folder(tmp_path: Path, script: str, name: str = "inference.py") -> Pat
     path.parent.mkdir(parents=True)
     path.write_text(script)
     return tmp_path / "folder"
-
-
-def test_a_model_alone_gets_every_default(tmp_path: Path) -> None:
-    """CSV in and CSV out, JSON without a type, npy, 415 and 406."""
-    with testing.load(model_folder(tmp_path, MODEL_FN)) as script:
-        rows = script.post("1,2\n3,4\n", "text/csv", "text/csv")
-        plain = script.post("[[1, 2]]")
-        npy = script.post("[[1, 2]]", accept="application/x-npy;q=0.5, image/png")
-        image = script.post(b"\x89PNG", "image/png")
-        asked = script.post("[[1, 2]]", accept="image/png")
-
-    assert (rows.status, rows.content_type, rows.text) == (200, "text/csv", "2.0,4.0\n6.0,8.0\n")
-    assert (plain.content_type, plain.json) == ("application/json", [[2, 4]])
-    assert (npy.content_type, npy.body[:6]) == ("application/x-npy", b"\x93NUMPY")
-    assert (image.status, asked.status) == (415, 406)
-    assert "input_fn" in image.json["error"]
 
 
 def test_the_validated_object_reaches_the_script(tmp_path: Path) -> None:
@@ -72,30 +41,6 @@ def transform_fn(model, data, kind, accept, context): return f"{context.value} {
     assert (refused.status, "at `$[...]`" in refused.json["error"]) == (400, True)
 
 
-@pytest.mark.parametrize(
-    ("content_type", "accept", "expected"),
-    [
-        (None, None, ["str", "application/json", "folder", "application/json"]),
-        ("text/csv; charset=utf-8", "text/csv", ["str", "text/csv", "folder", "text/csv"]),
-        ("image/png", "*/*", ["bytes", "image/png", "folder", "application/json"]),
-        (
-            "application/json",
-            "text/csv;q=0.5, text/plain",
-            ["str", "application/json", "folder", "text/plain"],
-        ),
-    ],
-)
-def test_functions_get_single_types_and_text_where_it_is_text(
-    tmp_path: Path, content_type: str | None, accept: str | None, expected: list[str]
-) -> None:
-    """Scripts compare content_type and accept with names, so they come without parameters."""
-    with testing.load(model_folder(tmp_path, ALL_FOUR)) as script:
-        reply = script.post(b"x", content_type, accept)
-
-    assert reply.json == expected
-    assert reply.content_type == expected[-1]
-
-
 def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
     """A script model in the middle of a pipeline gets no Accept and must choose (docs/reference/sagemaker.md)."""
     settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
@@ -107,22 +52,6 @@ def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
     assert [reply.content_type for reply in (silent, any_type, asked)] == ["text/csv"] * 2 + [
         "application/json"
     ]
-
-
-def test_the_default_accept_holds_for_models_too(tmp_path: Path) -> None:
-    """One rule for every archive: a SavedModel's records come back as CSV, too."""
-    settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
-    spec = testing.TensorSpec("x", "DT_FLOAT", (None,))
-    half = testing.signature({"x": spec}, {"y": spec})
-    path = (
-        model_folder(tmp_path, "def input_handler(data, context): return data.read()")
-        / "code"
-        / "inference.py"
-    )
-    with testing.load(path, signatures=half, outputs={"y": [0.5]}, settings=settings) as script:
-        reply = script.post('{"instances": [1]}')
-
-    assert (reply.content_type, reply.text) == ("text/csv", "0.5\n")
 
 
 def test_a_function_with_one_argument_more_gets_a_context(tmp_path: Path) -> None:
