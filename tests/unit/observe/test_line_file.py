@@ -1,10 +1,11 @@
 """A file of lines: many write, one reads, and what has been read needs no disk."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tfs_proxy.observe.shared_files import HOLE_BYTES, LineReader, LineWriter
+from tfs_proxy.observe.line_file import HOLE_BYTES, LineReader, appending
 
 
 def read_all(reader: LineReader) -> list[bytes]:
@@ -17,9 +18,9 @@ def test_lines_of_many_writers_are_read_once(tmp_path: Path) -> None:
     lines = []
 
     def write(name: int) -> None:
-        writer = LineWriter(tmp_path / "lines")
+        writer = appending(tmp_path / "lines")
         for number in range(2000):
-            writer.write(b"%d %d %s\n" % (name, number, b"x" * (number % 50)))
+            os.write(writer, b"%d %d %s\n" % (name, number, b"x" * (number % 50)))
 
     with ThreadPoolExecutor() as writers:
         writing = [writers.submit(write, name) for name in range(4)]
@@ -43,9 +44,9 @@ def test_what_was_read_takes_no_room(tmp_path: Path) -> None:
     blocks = []
     for number, make_hole in enumerate(ways):
         path = tmp_path / str(number)
-        reader, writer = LineReader(path, make_hole), LineWriter(path)
+        reader, writer = LineReader(path, make_hole), appending(path)
         for _ in range(4 * HOLE_BYTES // 64):
-            writer.write(b"x" * 63 + b"\n")
+            os.write(writer, b"x" * 63 + b"\n")
         assert len(read_all(reader)) == 4 * HOLE_BYTES // 64
         blocks.append(path.stat().st_blocks * 512)
 
@@ -54,9 +55,9 @@ def test_what_was_read_takes_no_room(tmp_path: Path) -> None:
 
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     """A reader that comes between two writes."""
-    reader, writer = LineReader(tmp_path / "lines"), LineWriter(tmp_path / "lines")
-    writer.write(b"one\ntw")
+    reader, writer = LineReader(tmp_path / "lines"), appending(tmp_path / "lines")
+    os.write(writer, b"one\ntw")
     assert read_all(reader) == [b"one"]
-    writer.write(b"o\n")
+    os.write(writer, b"o\n")
 
     assert read_all(reader) == [b"two"]

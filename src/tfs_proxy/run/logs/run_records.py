@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from tfs_proxy.observe.line_file import LineReader
 from tfs_proxy.observe.logs.access import RequestLine, RequestLog, read_access_line
 from tfs_proxy.observe.logs.entry import (
     COMMAND,
@@ -21,7 +22,6 @@ from tfs_proxy.observe.logs.entry import (
 from tfs_proxy.observe.logs.foreign import NGINX
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, RequestCounts
-from tfs_proxy.observe.shared_files import LineReader
 from tfs_proxy.observe.stage_counts import StageCounts
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.layout import Workspace

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfs_proxy.observe.line_file import appending
 from tfs_proxy.observe.logs.access import (
     RequestLine,
     RequestLog,
@@ -19,7 +20,6 @@ from tfs_proxy.observe.logs.access import (
 )
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.observe.request_record import RequestRecord
-from tfs_proxy.observe.shared_files import LineWriter
 from tfs_proxy.observe.traces import is_divided
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.settings import inherited_environment
@@ -36,7 +36,7 @@ class OwnLines:
     """Count and log of each request of a worker without nginx, which has both otherwise."""
 
     def __init__(self, path: Path, wanted: AccessLog) -> None:
-        self._file, self._log, self._wanted = LineWriter(path), RequestLog(wanted), wanted
+        self._file, self._log, self._wanted = appending(path), RequestLog(wanted), wanted
 
     def end(self, record: RequestRecord) -> None:
         """Count a request that the application had; log it if it is one of those that are wanted."""
@@ -51,13 +51,13 @@ class OwnLines:
             bytes_out=record.bytes_out,
             reason=record.reason,
         )
-        self._file.write(request_line(request))
+        os.write(self._file, request_line(request))
         if needs_stages(record, self._wanted):  # saves the making of the line
             self._log.show(line_of(record, request), "worker", os.getpid())
 
     def refuse(self, request: FinishedRequest, request_id: str) -> None:
         """Count a request that did not reach the application; log it likewise."""
-        self._file.write(request_line(request))
+        os.write(self._file, request_line(request))
         self._log.show(RequestLine(request, request_id), "worker", os.getpid())
 
 

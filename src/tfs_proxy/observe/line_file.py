@@ -18,15 +18,9 @@ _BLOCK_BYTES = 4096
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
-class LineWriter:
-    """Appends lines; for any number of threads and processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def write(self, line: bytes) -> None:
-        """Append one line with its end."""
-        os.write(self._descriptor, line)
+def appending(path: Path) -> int:
+    """Descriptor of a file of lines, for any number of threads and processes."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 class LineReader:
@@ -38,9 +32,9 @@ class LineReader:
         self._offset = self._hole_end = 0
         self._rest = b""
 
-    def chunks(self, most: int = MOST_CHUNKS) -> Iterator[bytes]:
-        """Read whole lines, some at a time, at most ``most`` times."""
-        for _ in range(most):
+    def chunks(self) -> Iterator[bytes]:
+        """Read whole lines, some at a time."""
+        for _ in range(MOST_CHUNKS):
             read = os.pread(self._descriptor, CHUNK_BYTES, self._offset)
             if not read:
                 return
