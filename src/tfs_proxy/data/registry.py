@@ -139,9 +139,7 @@ _ROWS = (
         for name, aliases in _ONE_STRING.items()
     ),
     Format(
-        media.TEXT,
-        is_text=True,
-        decode=lambda body, kind, signature, _: decode_text(body, kind, signature),
+        media.TEXT, is_text=True, decode=lambda body, kind, signature, _: decode_text(body, kind, signature)
     ),
     Format(
         media.TF_EXAMPLE,
@@ -295,10 +293,7 @@ def as_utf8(body: bytes, content_type: MediaType) -> bytes:
 
 
 def encode(
-    outputs: Outputs,
-    records: int | None,
-    media_type: str,
-    write: Callable[[Outputs], bytes] | None = None,
+    outputs: Outputs, records: int | None, media_type: str, write: Callable[[Outputs], bytes] | None = None
 ) -> bytes:
     """Write outputs by name in one of `registry.OUTPUT_TYPES`, ``[records, ...]`` unless it is JSON.
 

@@ -65,12 +65,7 @@ class _Unpacking:
     """State of one `extract`: ``_kinds`` has the tree so far, by normalised name; ``b""`` is its root."""
 
     def __init__(
-        self,
-        archive: Path,
-        reader: TarReader,
-        target: Path,
-        max_bytes: int,
-        progress: Progress | None,
+        self, archive: Path, reader: TarReader, target: Path, max_bytes: int, progress: Progress | None
     ) -> None:
         self._archive = archive
         self._target = target
@@ -144,8 +139,7 @@ class _Unpacking:
             raise self._refusal(member.name, f"is one more than the {MOST_MEMBERS} members allowed")
         if unpacked > self._max_bytes:
             raise self._refusal(
-                member.name,
-                f"makes it {unpacked} bytes unpacked, more than the {self._max_bytes} allowed",
+                member.name, f"makes it {unpacked} bytes unpacked, more than the {self._max_bytes} allowed"
             )
         if unpacked > RATIO_FREE_BYTES and unpacked > HIGHEST_RATIO * self._packed_bytes:
             raise self._refusal(

@@ -25,10 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def fetch(
-    model: str | None,
-    workspace: Workspace,
-    max_bytes: int,
-    cancelled: threading.Event | None = None,
+    model: str | None, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None = None
 ) -> Path:
     """Download and unpack ``model`` as far as necessary, and return its folder.
 

@@ -12,13 +12,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tarfile import (  # type: ignore[attr-defined]
-    EmptyHeaderError,
-    EOFHeaderError,
-    HeaderError,
-    InvalidHeaderError,
-    TruncatedHeaderError,
-)
+from tarfile import EmptyHeaderError, EOFHeaderError, HeaderError, InvalidHeaderError, TruncatedHeaderError  # type: ignore[attr-defined]
 from types import TracebackType
 from typing import Self
 

@@ -72,8 +72,7 @@ MEMORY_LIMIT = _gauge(
 )
 WORKERS = _gauge("tfs_proxy_workers", "Workers that run the script or convert requests, and send heartbeats.")
 WORKERS_CONFIGURED = _gauge(
-    "tfs_proxy_workers_configured",
-    "Workers that there should be now (SAGEMAKER_GUNICORN_WORKERS).",
+    "tfs_proxy_workers_configured", "Workers that there should be now (SAGEMAKER_GUNICORN_WORKERS)."
 )
 WORKERS_STUCK = _gauge(
     "tfs_proxy_workers_stuck", "Workers with a call of the script that is over its deadline."
@@ -109,8 +108,7 @@ MODEL_LOAD_SECONDS = _gauge(
     "server",
 )
 SESSIONS = _gauge(
-    "tfs_proxy_sessions",
-    "Sessions that are open; none without SAGEMAKER_ENABLE_STATEFUL_SESSIONS.",
+    "tfs_proxy_sessions", "Sessions that are open; none without SAGEMAKER_ENABLE_STATEFUL_SESSIONS."
 )
 LOADED_MODELS = _gauge(
     "tfs_proxy_models",

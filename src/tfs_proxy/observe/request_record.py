@@ -173,10 +173,7 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         self._began = time.perf_counter()
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         record = self._record
         if record is None:

@@ -233,10 +233,7 @@ def serving_bodies(model: DescribedModel) -> Mapping[str, JsonBodies]:
             arrays = sample_features(signatures[0], model.graph)
             sample = None if arrays is None else {"examples": [feature_values(arrays)]}
             schema = {"anyOf": [examples_schema(each) for each in signatures]}
-            found[ending] = (
-                _json(schema, _named(signatures[0], sample)),
-                _json(component("Results")),
-            )
+            found[ending] = (_json(schema, _named(signatures[0], sample)), _json(component("Results")))
     return found
 
 
