@@ -30,8 +30,8 @@ class Attribute(Struct, frozen=True):
     key: str
     field: str
     pattern: str
-    rule: str
     certain: str
+    rule: str
     parse: Callable[[str], Any] = str
 
     def value(self, text: str) -> Any:
@@ -42,41 +42,21 @@ class Attribute(Struct, frozen=True):
         return value
 
 
-MODEL_NAME = Attribute(
-    "tfs-model-name",
-    "model",
-    MODEL,
-    "a name has up to 255 letters, digits, '.', '_' and '-', and begins with a letter or digit",
-    certain=MODEL,
+# fmt: off
+MODEL_NAME = Attribute("tfs-model-name", "model", MODEL, MODEL,
+    "a name has up to 255 letters, digits, '.', '_' and '-', and begins with a letter or digit")
+MODEL_VERSION = Attribute("tfs-model-version", "version", VERSION, SHORT_VERSION,
+    "a version is a whole number of at most 63 bits", _version)
+METHOD = Attribute("tfs-method", "method", "|".join(METHODS), "|".join(METHODS),
+    f"must be one of {', '.join(METHODS)}")
+_OTHERS = (
+    Attribute("tfs-model-label", "label", LABEL, LABEL, "a label has up to 255 letters, digits and '_'"),
+    Attribute("tfs-signature-name", "signature", SIGNATURE, SIGNATURE,
+        "a signature's name is printable ASCII without blanks"),
 )
-MODEL_VERSION = Attribute(
-    "tfs-model-version",
-    "version",
-    VERSION,
-    "a version is a whole number of at most 63 bits",
-    certain=SHORT_VERSION,
-    parse=_version,
-)
-MODEL_LABEL = Attribute(
-    "tfs-model-label", "label", LABEL, "a label has up to 255 letters, digits and '_'", certain=LABEL
-)
-SIGNATURE_NAME = Attribute(
-    "tfs-signature-name",
-    "signature",
-    SIGNATURE,
-    "a signature's name is printable ASCII without blanks",
-    certain=SIGNATURE,
-)
-METHOD = Attribute(
-    "tfs-method",
-    "method",
-    "|".join(METHODS),
-    f"must be one of {', '.join(METHODS)}",
-    certain="|".join(METHODS),
-)
-
+# fmt: on
 ATTRIBUTES: Mapping[str, Attribute] = {
-    attribute.key: attribute for attribute in (MODEL_NAME, MODEL_VERSION, MODEL_LABEL, SIGNATURE_NAME, METHOD)
+    attribute.key: attribute for attribute in (MODEL_NAME, MODEL_VERSION, METHOD, *_OTHERS)
 }
 """Attributes by key (docs/reference/aws-container.md); AWS's container has neither label nor signature."""
 

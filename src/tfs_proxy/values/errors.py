@@ -1,47 +1,4 @@
-"""The exception tree: raised in every room, turned into HTTP or an exit status only at the edges.
-
-TfsProxyError
-├── StopServing                  the run can't go on: ``exit_status`` and one sentence
-│   ├── SettingsError            a variable or flag has a value that can't be used        (2)
-│   ├── ArchiveError             the model archive is refused or can't be fetched         (2)
-│   │   └── NoArchive            there is nothing at its path
-│   ├── DiscoveryError           no servable model, or two share a name                   (2)
-│   │   └── NoModelFound         the archive has no SavedModel
-│   ├── ExportError              a model file is refused, or can't become a SavedModel    (2)
-│   ├── RequirementsError        the script's requirements can't be installed             (3)
-│   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
-│   ├── ModelLoadError           the model server says why a version can't load           (4)
-│   ├── NotEnoughResources       a model does not fit with those that are loaded          (4)
-│   ├── StartTimeout             something was not ready within the wait time             (5)
-│   ├── ModelServerEnded         the model server ended at its start         (its own status)
-│   ├── ProgramNotRun            another program was asked for, and can't be run   (126, 127)
-│   ├── Interrupted              a signal stopped a command that ends by itself         (130)
-│   ├── ProcessGaveUp            a process died more often than it may be restarted       (6)
-│   └── ServerLost               nothing listens at the address of a transform job        (6)
-└── RequestError                 one request can't be answered
-    ├── BadInput                 the client's body or header is malformed
-    │   ├── NotJson              it is not JSON
-    │   └── WrongType            a value in it is not of a type that the input takes
-    ├── ClientStalled            the client has stopped sending a body that is read in parts
-    ├── UnsupportedMediaType     no decoder reads the request's Content-Type
-    ├── NotAcceptable            the answer can't be given in any type of Accept
-    ├── PayloadTooLarge          the body is over the limit
-    ├── Overloaded               too much else is being answered; try again
-    ├── UnknownModel             no model of this name is loaded
-    ├── AlreadyLoaded            a model of this name is loaded, or being loaded
-    │   └── NameTaken            another archive has a model of a name in this one
-    ├── LoadFailed               a model could not be loaded, and its archive is not to blame
-    ├── ModelNotReady            a model is loading, failing or leaving; try again
-    │   └── Draining             all models are being unloaded, since the run ends
-    ├── ScriptFailure            the user's script raised or returned something unusable
-    ├── ScriptTimeout            the user's script did not answer before its deadline
-    └── UpstreamError            the model server did not give an answer
-        ├── UpstreamUnavailable  refused, reset, or gone
-        │   └── NotReached       no connection could be opened, so nothing was sent
-        ├── UpstreamTimeout      no answer in time
-        ├── AnswerTooLarge       the answer is over the limit, and was not read to its end
-        └── UpstreamRefused      it answered with an error of its own (``status``, ``body``)
-"""
+"""The exception tree: raised in every room, turned into HTTP or an exit status only at the edges."""
 
 import re
 
