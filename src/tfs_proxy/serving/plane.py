@@ -209,6 +209,7 @@ class DataPlane:
         if isinstance(records, Documents):
             ask = partial(self._upstream.predict, target, instance=instance)
             answer, count = ask(records), len(records.parts)
+            # If all documents at once are refused, the error names the first that is.
             if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and count > 1:
                 taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
                 refusal = ask(records.parts[taken])

@@ -49,11 +49,18 @@ class BodyReader:
         Raises PayloadTooLarge for a body over the limit, packed or unpacked, Overloaded if other requests
         have the memory, BrokenBody if it can't be read to its end, and the errors of `decoded_body`.
         """
-        length = min(req.content_length or 0, self._limit_bytes)
+        length = req.content_length
         with stage(READ):
             # The decoded body is reserved, too, so that requests do not wait for each other's.
-            budget.reserve(length, ahead_bytes=length)
-            body = _whole(req, self._limit_bytes)
+            expected = min(length or 0, self._limit_bytes)
+            budget.reserve(expected, ahead_bytes=expected)
+            if length is not None and length > self._limit_bytes:
+                raise too_large(self._limit_bytes)
+            body = read_piece(req.stream, self._limit_bytes + 1 if length is None else length)
+            if length is not None and len(body) < length:
+                raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
+            if len(body) > self._limit_bytes:
+                raise too_large(self._limit_bytes)
             note_size(len(body))
             encoding = req.get_header("Content-Encoding")
             if encoding:
@@ -119,18 +126,6 @@ def _is_connected(req: falcon.Request) -> bool:
         return True
     except OSError:
         return False
-
-
-def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
-    length = req.content_length
-    if length is not None and length > limit_bytes:
-        raise too_large(limit_bytes)
-    body = read_piece(req.stream, limit_bytes + 1 if length is None else length)
-    if length is not None and len(body) < length:
-        raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
-    if len(body) > limit_bytes:
-        raise too_large(limit_bytes)
-    return body
 
 
 def read_piece(stream: Any, count: int) -> bytes:

@@ -70,25 +70,26 @@ def _warm_up(
             return
         time.sleep(LOOK_SECONDS)
     try:
-        signature, batch = _first_recorded(path)
-        body = _body_of(signature, batch)
+        from tfs_proxy.data.formats.framing import tfrecords
+        from tfs_proxy.data.formats.npy import write_npy
+        from tfs_proxy.wire.protos import PredictionLog
+        from tfs_proxy.wire.protos.tensors import to_array
+
+        with path.open("rb") as file:
+            frame = next(tfrecords(file, max_bytes=LONGEST_RECORD_BYTES))
+        request = PredictionLog.FromString(bytes(frame.payload)).predict_log.request
+        inputs = {name: to_array(tensor) for name, tensor in request.inputs.items()}
+        signature, arrays = request.model_spec.signature_name or DEFAULT_SIGNATURE, tuple(inputs.values())
+        plain = signature == DEFAULT_SIGNATURE and len(arrays) == 1 and arrays[0].dtype.kind in NUMBERS
+        body = write_npy(arrays[0]) if plain else None
         for _ in range(CALLS):
             if app is None or body is None:
-                upstream.predict(Target(target.model, signature=signature), batch)
+                upstream.predict(Target(target.model, signature=signature), Batch(inputs, 1))
             else:
                 _post(app, body)
     except (TfsProxyError, DecodeError, StopIteration, ValueError, OSError) as error:
         # The model server reads the same file, and reports its faults.
         _log.debug("no first call: %s", error)
-
-
-def _body_of(signature: str, batch: Batch) -> bytes | None:
-    """Write the npy body of a request for these inputs; None if there is none."""
-    from tfs_proxy.data.formats.npy import write_npy
-
-    arrays = tuple(batch.inputs.values())
-    plain = signature == DEFAULT_SIGNATURE and len(arrays) == 1 and arrays[0].dtype.kind in NUMBERS
-    return write_npy(arrays[0]) if plain else None
 
 
 def _post(app: Application, body: bytes) -> None:
@@ -105,16 +106,3 @@ def _post(app: Application, body: bytes) -> None:
     for _ in app(environ, lambda status, *_: statuses.append(status)):
         pass
     _log.debug("the first call was answered with %s", *statuses)
-
-
-def _first_recorded(path: Path) -> tuple[str, Batch]:
-    """Read signature and inputs of the first record. Raises BadInput or ValueError for other methods."""
-    from tfs_proxy.data.formats.framing import tfrecords
-    from tfs_proxy.wire.protos import PredictionLog
-    from tfs_proxy.wire.protos.tensors import to_array
-
-    with path.open("rb") as file:
-        frame = next(tfrecords(file, max_bytes=LONGEST_RECORD_BYTES))
-    request = PredictionLog.FromString(bytes(frame.payload)).predict_log.request
-    inputs = {name: to_array(tensor) for name, tensor in request.inputs.items()}
-    return request.model_spec.signature_name or DEFAULT_SIGNATURE, Batch(inputs, 1)

@@ -46,21 +46,17 @@ class ModelInvocations:
         with self._bodies.budget(req) as budget:
             target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
             data = self._bodies.read(req, budget)
-            if self._is_inference(req, target, data, budget):
+            if (
+                self._deployment.doors.open_inference != OFF
+                and target.method == PREDICT
+                and parse_media_type(req.content_type).type == JSON
+                and is_request(data, budget)
+            ):
                 self._inference.answer_body(req, resp, target, data, budget)
                 return
             body = Body(*file_of_form(data, req.content_type), budget)
             answer = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
-
-    def _is_inference(self, req: falcon.Request, target: Target, data: bytes, budget: MemoryBudget) -> bool:
-        """True if JSON is of the Open Inference Protocol, as Triton's clients for SageMaker send it."""
-        return (
-            self._deployment.doors.open_inference != OFF
-            and target.method == PREDICT
-            and parse_media_type(req.content_type).type == JSON
-            and is_request(data, budget)
-        )
 
 
 class ScriptInvocations:

@@ -15,7 +15,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from msgspec import Struct
@@ -100,17 +100,12 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def own_traceback(error: BaseException, path: str) -> TracebackType | None:
-    """Traceback of ``error`` from the first frame in the script ``path`` on, or None."""
+def own_report(error: BaseException, path: str) -> str:
+    """Print the traceback of ``error`` from the first frame in the script on."""
     traceback_part = error.__traceback__
     while traceback_part is not None and traceback_part.tb_frame.f_code.co_filename != path:
         traceback_part = traceback_part.tb_next
-    return traceback_part
-
-
-def own_report(error: BaseException, path: str) -> str:
-    """Print the traceback of ``error`` from the first frame in the script on."""
-    lines = traceback.format_exception(type(error), error, own_traceback(error, path))
+    lines = traceback.format_exception(type(error), error, traceback_part)
     return _printable("".join(lines).rstrip())
 
 
@@ -203,7 +198,26 @@ def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
     # The model's folder is the user's, and often read-only: no __pycache__ appears in it.
     sys.dont_write_bytecode = True
     _put_in_front(import_paths)
-    return _import(path)
+    name = module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise ScriptLoadError(f"{path} can't be imported: there is no such Python file.")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses, pickle and typing.get_type_hints look a class's module up by its name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:
+            raise  # the worker's own end, which may be raised in any code
+        raise ScriptLoadError(
+            f"{path} can't be imported: {own_line(error, path, 'import')}",
+            report=own_report(error, path),
+            missing=(error.name or "") if isinstance(error, ImportError) else "",
+        ) from None
+    _keep_sources(Path(path).parent)
+    return module
 
 
 def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
@@ -292,29 +306,6 @@ def module_name(path: str) -> str:
     if spec is not None and spec.origin == path:
         return name
     return f"inference_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
-
-
-def _import(path: str) -> ModuleType:
-    name = module_name(path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not Path(path).is_file():
-        raise ScriptLoadError(f"{path} can't be imported: there is no such Python file.")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses, pickle and typing.get_type_hints look a class's module up by its name.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, SystemExit) and type(error) is not SystemExit:
-            raise  # the worker's own end, which may be raised in any code
-        raise ScriptLoadError(
-            f"{path} can't be imported: {own_line(error, path, 'import')}",
-            report=own_report(error, path),
-            missing=(error.name or "") if isinstance(error, ImportError) else "",
-        ) from None
-    _keep_sources(Path(path).parent)
-    return module
 
 
 def _keep_sources(folder: Path) -> None:

@@ -66,11 +66,6 @@ class PooledRequests:
         self._replace(requests, "request", request)
         self._replace(Session, "get_adapter", get_adapter)
 
-    def uninstall(self) -> None:
-        """Give `requests` back as it was."""
-        while self._undo:
-            self._undo.pop()()
-
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Install for the length of a block."""
@@ -78,7 +73,8 @@ class PooledRequests:
         try:
             yield
         finally:
-            self.uninstall()
+            while self._undo:
+                self._undo.pop()()
 
     def send(self, prepared: PreparedRequest, timeout: Any) -> Response | None:
         """Answer a prepared request; None if it is none of ours, or an odd one.

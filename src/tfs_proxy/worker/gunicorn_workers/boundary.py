@@ -109,7 +109,19 @@ class RequestBoundary:
         nginx_id, _, rest = noted.partition(" ")
         sent_at, _, before = rest.partition(" ")
         app = worker_died if before == AGAIN and self.begun.has(nginx_id) else self._app
-        record = self._record_of(environ, sent_at)
+        # nginx has chosen the id already.
+        request_id = environ.get(_CLIENT_ID) if self.headers_for_nginx else None
+        if not request_id:
+            request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
+            environ[_CLIENT_ID] = request_id
+        target = environ.get("RAW_URI") or environ["PATH_INFO"]
+        record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
+        # Both include the time in the accept queue, and until a thread was free.
+        if self.headers_for_nginx is None:
+            record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
+        elif sent_at:
+            # nginx's clock moves once for each round of its loop, in whole milliseconds.
+            record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
         exchange = Exchange(self, record, environ, start_response, self.begun.begin(nginx_id))
         self._watch.serve(exchange)
         set_current_request(record)
@@ -125,23 +137,6 @@ class RequestBoundary:
             exchange.fail(error)
             raise
         return exchange
-
-    def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
-        """Make a record; the application gets the same id with nginx and without it."""
-        # nginx has chosen the id already.
-        request_id = environ.get(_CLIENT_ID) if self.headers_for_nginx else None
-        if not request_id:
-            request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
-            environ[_CLIENT_ID] = request_id
-        target = environ.get("RAW_URI") or environ["PATH_INFO"]
-        record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
-        # Both include the time in the accept queue, and until a thread was free.
-        if self.headers_for_nginx is None:
-            record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
-        elif sent_at:
-            # nginx's clock moves once for each round of its loop, in whole milliseconds.
-            record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
-        return record
 
 
 def since_last_data(connection: object) -> float:

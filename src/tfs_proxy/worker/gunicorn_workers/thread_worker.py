@@ -167,7 +167,10 @@ class KeptConnections:
         """Close a connection that the caller owns, once nginx has read the answer."""
         with suppress(OSError):
             connection.socket.shutdown(SHUT_WR)
-            _read_away(connection.socket)
+            until = time.monotonic() + LINGER_SECONDS
+            connection.socket.settimeout(LINGER_SECONDS)
+            while connection.socket.recv(READ_BYTES) and time.monotonic() < until:
+                pass
         connection.socket.close()
         self._change_count(-1)
 
@@ -176,7 +179,9 @@ class KeptConnections:
         closed = 0
         for descriptor in tuple(self._idle)[:most]:
             # If a request waits for a free thread, its connection is not idle. Or another thread owns it now.
-            connection = None if _is_readable(descriptor) else self._idle.pop(descriptor, None)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            connection = None if poll.poll(0) else self._idle.pop(descriptor, None)
             if connection is not None:
                 connection.socket.close()
                 self._change_count(-1)
@@ -186,20 +191,6 @@ class KeptConnections:
     def _change_count(self, change: int) -> None:
         with self._count_lock:
             self.count += change
-
-
-def _read_away(ending: socket) -> None:
-    """Read until nginx closes its end, for `LINGER_SECONDS` at most."""
-    until = time.monotonic() + LINGER_SECONDS
-    ending.settimeout(LINGER_SECONDS)
-    while ending.recv(READ_BYTES) and time.monotonic() < until:
-        pass
-
-
-def _is_readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn has no types
@@ -231,7 +222,16 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
                     self._accept_share(listeners[descriptor])
                 else:  # a signal has come
                     os.read(descriptor, READ_BYTES)
-        self._drain()
+        for listener in self.sockets:
+            listener.close()
+        began = time.monotonic()
+        while (
+            self._connections.count > self.watch.hanging
+            and time.monotonic() < began + self.cfg.graceful_timeout
+        ):
+            time.sleep(DRAIN_TICK_SECONDS)
+            if time.monotonic() > began + DRAIN_LINGER_SECONDS:
+                self._connections.close_idle()
         self._poller.stop()
 
     def _pause_seconds(self) -> float:
@@ -256,28 +256,11 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         except OSError as error:
             # Requests need descriptors, too.
             if not self._connections.close_idle(1 + self._connections.count // 4):
-                self._warn(error)
+                now = time.monotonic()
+                if now >= self._warn_at:
+                    self._warn_at = now + WARNING_SECONDS
+                    log.warning("a connection can't be accepted: %s", error)
                 time.sleep(DRAIN_TICK_SECONDS)
-
-    def _warn(self, error: OSError) -> None:
-        """Log from time to time why nothing can be accepted."""
-        now = time.monotonic()
-        if now >= self._warn_at:
-            self._warn_at = now + WARNING_SECONDS
-            log.warning("a connection can't be accepted: %s", error)
-
-    def _drain(self) -> None:
-        """Stop accepting; let requests end, also one that nginx has just sent."""
-        for listener in self.sockets:
-            listener.close()
-        began = time.monotonic()
-        while (
-            self._connections.count > self.watch.hanging
-            and time.monotonic() < began + self.cfg.graceful_timeout
-        ):
-            time.sleep(DRAIN_TICK_SECONDS)
-            if time.monotonic() > began + DRAIN_LINGER_SECONDS:
-                self._connections.close_idle()
 
     @property
     def most_hanging(self) -> int:
@@ -350,7 +333,10 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         self, connection: Connection, request: PlainRequest | Any, response: Any, environ: dict[str, Any]
     ) -> bool:
         """Run the application, and send its answer; True if the connection can take more."""
-        self._count_request()
+        self.nr += 1
+        if self.nr >= self.max_requests and self.alive:
+            log.info("this worker has served its %d requests, and starts anew", self.nr)
+            self.alive = False
         try:
             pieces = self.wsgi(environ, response.start_response)
             try:
@@ -370,9 +356,3 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
                 self.handle_error(request, connection.socket, connection.client, error)
             return False
         return not response.should_close()
-
-    def _count_request(self) -> None:
-        self.nr += 1
-        if self.nr >= self.max_requests and self.alive:
-            log.info("this worker has served its %d requests, and starts anew", self.nr)
-            self.alive = False

@@ -75,7 +75,12 @@ def main(listener: socket.socket) -> None:
     signal_at_death_of(supervisor, received.request.orphaned_signal)()
     if not _is_wanted(received.connection):
         os._exit(1)
-    _become(received, names)
+    request = received.request
+    received.connection.close()
+    _take_descriptors(received.descriptors, request.descriptors)
+    if not (_is_like_zygote(request) and _imports_alike(request, names)):
+        os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
+    sys.argv = [str(master.__file__), *request.argv[3:]]
     master.main()
 
 
@@ -134,19 +139,6 @@ def _is_wanted(connection: socket.socket) -> bool:
         return connection.recv(len(GO)) == GO
     except OSError:
         return False
-
-
-def _become(received: Received, names: Collection[str]) -> None:
-    """Become the requested process, up to the call of its program; ``names`` have been imported.
-
-    Does not return if exec starts the program.
-    """
-    request = received.request
-    received.connection.close()
-    _take_descriptors(received.descriptors, request.descriptors)
-    if not (_is_like_zygote(request) and _imports_alike(request, names)):
-        os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
-    sys.argv = [str(master.__file__), *request.argv[3:]]
 
 
 def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:

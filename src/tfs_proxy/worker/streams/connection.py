@@ -122,18 +122,14 @@ class StreamConnection(ServerConnection):
         deadline = time.monotonic() + WAIT_SECONDS
         while not self._fits():
             if time.monotonic() > deadline:
-                await self._give_up()
+                with suppress(ConnectionClosed):
+                    async with self.send_context():
+                        self.protocol.fail(CloseCode.TRY_AGAIN_LATER, NO_MEMORY)
+                        self._joined.clear()
+                        self._fits()  # at once, for the streams that still wait
+                        self.transport.resume_reading()
                 return
             await asyncio.sleep(LOOK_SECONDS)
         self._waiting = None
         if not self.recv_messages.paused:
             self.transport.resume_reading()
-
-    async def _give_up(self) -> None:
-        """Close the stream; what it has got is dropped, and so is what comes."""
-        with suppress(ConnectionClosed):
-            async with self.send_context():
-                self.protocol.fail(CloseCode.TRY_AGAIN_LATER, NO_MEMORY)
-                self._joined.clear()
-                self._fits()  # at once, for the streams that still wait
-                self.transport.resume_reading()

@@ -50,7 +50,10 @@ log = logging.getLogger(__name__)
 def main(options: StreamOptions) -> int:
     """Serve until SIGTERM; returns the exit status, `BOOT_FAILED` if the script can't be loaded."""
     end_group_at(signal.SIGQUIT)
-    _begin_log(options.log_level)
+    handler = EntryHandler(LogConfig.inherited(inherited_environment()), lambda: PROCESS)
+    logging.getLogger().handlers = [handler]
+    set_level(options.log_level)
+    print_to(handler)
     deployment = fetch_deployment(Path(options.control_socket))
     try:
         answering = _answering(deployment, options)
@@ -177,11 +180,3 @@ def _place_of_script(folder: str) -> str:
     """Line of the script at which its event loop is."""
     thread = next((each for each in threading.enumerate() if each.name == LOOP_THREAD), None)
     return place_of(() if thread is None else Lane(thread.ident).frames(), folder)
-
-
-def _begin_log(level: str) -> None:
-    """Log, and print, as workers do."""
-    handler = EntryHandler(LogConfig.inherited(inherited_environment()), lambda: PROCESS)
-    logging.getLogger().handlers = [handler]
-    set_level(level)
-    print_to(handler)

@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPMethod
 from typing import Final
 
-from tfs_proxy.serving.script.streams import Message, StreamRequest
+from tfs_proxy.serving.script.streams import Message
 from tfs_proxy.values.errors import UpstreamError
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.error_body import error_body
@@ -49,7 +49,13 @@ class Records:
 
     async def serve(self, stream: OpenStream) -> None:
         """Answer the messages in their order, each once the one before is answered."""
-        headers = headers_of_records(stream.request, stream.record.request_id)
+        kept = {
+            name: value
+            for name, value in stream.request.headers.items()
+            if name not in OF_THE_UPGRADE and not name.startswith("sec-websocket-")
+        }
+        given = {} if stream.request.content_type is None else {"Content-Type": stream.request.content_type}
+        headers = {**kept, **given, REQUEST_ID.lower(): stream.record.request_id}
         while (message := await stream.receive()) is not None:
             if not await stream.send(await asyncio.to_thread(self._answer, message, headers)):
                 return
@@ -65,17 +71,6 @@ class Records:
         except UpstreamError as error:
             return error_body(str(error)).decode()
         return _as_text(answer.body) if is_text(answer.header("Content-Type")) else answer.body
-
-
-def headers_of_records(request: StreamRequest, request_id: str) -> Mapping[str, str]:
-    """Headers of each record: those of the request that opened the stream, a Content-Type among them."""
-    kept = {
-        name: value
-        for name, value in request.headers.items()
-        if name not in OF_THE_UPGRADE and not name.startswith("sec-websocket-")
-    }
-    given = {} if request.content_type is None else {"Content-Type": request.content_type}
-    return {**kept, **given, REQUEST_ID.lower(): request_id}
 
 
 def type_of(message: Message) -> str:

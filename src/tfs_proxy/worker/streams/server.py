@@ -186,12 +186,6 @@ class StreamServer:
             await stream.close(IDLE, CloseCode.GOING_AWAY, text)
         for other in others:
             other.cancel()
-        await self._end(stream, serving)
-        await stream.connection.wait_closed()
-        stream.end()
-
-    async def _end(self, stream: OpenStream, serving: "asyncio.Future[RequestError | None]") -> None:
-        """Wait for the script, which sees the end of the messages; cancel it if it goes on."""
         await asyncio.wait({serving}, timeout=END_SECONDS)
         if not serving.done():
             serving.cancel()
@@ -202,6 +196,8 @@ class StreamServer:
         with suppress(asyncio.CancelledError):
             if serving.done() and (error := serving.result()) and not stream.outcome:
                 stream.outcome, stream.record.reason = SCRIPT_ERROR, str(error)
+        await stream.connection.wait_closed()
+        stream.end()
 
 
 async def _close_at_end(stream: OpenStream, serving: "asyncio.Future[RequestError | None]") -> None:

@@ -111,7 +111,17 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
     outputs = tuple(_output_names(request))
     signature = _signature(request)
     predict = PredictRequest(model_spec=model_spec(asked, signature), output_filter=outputs)
-    _add_inputs(predict, request, budget)
+    inputs, raw = request.inputs, request.raw_input_contents
+    if not 0 < len(inputs) <= MOST_TENSORS:
+        raise BadInput(f"The request has {len(inputs)} inputs: it can have 1 to {MOST_TENSORS}.")
+    if raw and len(raw) != len(inputs):
+        raise BadInput(
+            f"The request has {len(inputs)} inputs, but {len(raw)} raw_input_contents: each needs one."
+        )
+    for index, given in enumerate(inputs):
+        if given.name in predict.inputs:
+            raise BadInput(f"{named('input', given.name)} is there twice.")
+        _fill(predict.inputs[given.name], given, raw[index] if raw else None, budget)
     parameters = {name: value for name, value in request.parameters.items() if name not in OF_THE_PROTOCOL}
     return TranslatedRequest(asked, predict.SerializeToString(), request.id, outputs, parameters, signature)
 
@@ -191,20 +201,6 @@ def _output_names(request: ModelInferRequest) -> Iterator[str]:
         yield output.name
 
 
-def _add_inputs(predict: PredictRequest, request: ModelInferRequest, budget: MemoryBudget) -> None:
-    inputs, raw = request.inputs, request.raw_input_contents
-    if not 0 < len(inputs) <= MOST_TENSORS:
-        raise BadInput(f"The request has {len(inputs)} inputs: it can have 1 to {MOST_TENSORS}.")
-    if raw and len(raw) != len(inputs):
-        raise BadInput(
-            f"The request has {len(inputs)} inputs, but {len(raw)} raw_input_contents: each needs one."
-        )
-    for index, given in enumerate(inputs):
-        if given.name in predict.inputs:
-            raise BadInput(f"{named('input', given.name)} is there twice.")
-        _fill(predict.inputs[given.name], given, raw[index] if raw else None, budget)
-
-
 def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudget) -> None:
     subject = named("input", given.name)
     datatype = datatype_named(given.datatype, subject)
@@ -218,22 +214,17 @@ def _fill(tensor: TensorProto, given: Any, raw: bytes | None, budget: MemoryBudg
     if given.HasField("contents") and given.contents.ByteSize():
         raise BadInput(f"{subject} has contents, and the request has raw_input_contents: they do not mix.")
     if datatype.item_bytes is not None:
-        tensor.tensor_content = _checked(raw, datatype, datatype.item_bytes, shape, subject)
+        count = math.prod(shape)
+        if len(raw) != count * datatype.item_bytes:
+            raise BadInput(
+                f"{subject} has {len(raw)} bytes, but {datatype.name} of the shape {list(shape)} takes "
+                f"{count * datatype.item_bytes}."
+            )
+        if datatype.name == "BOOL" and raw.translate(None, b"\x00\x01"):
+            raise BadInput(f"{subject} has a byte other than 0 and 1, which is not a BOOL.")
+        tensor.tensor_content = raw
         return
     tensor.string_val.extend(elements(raw, math.prod(shape), subject, budget))
-
-
-def _checked(raw: bytes, datatype: Datatype, item_bytes: int, shape: Sequence[int], subject: str) -> bytes:
-    """Content of a tensor of numbers. Raises BadInput if the bytes do not fill the shape."""
-    count = math.prod(shape)
-    if len(raw) != count * item_bytes:
-        raise BadInput(
-            f"{subject} has {len(raw)} bytes, but {datatype.name} of the shape {list(shape)} takes "
-            f"{count * item_bytes}."
-        )
-    if datatype.name == "BOOL" and raw.translate(None, b"\x00\x01"):
-        raise BadInput(f"{subject} has a byte other than 0 and 1, which is not a BOOL.")
-    return raw
 
 
 def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequence[int], subject: str) -> None:

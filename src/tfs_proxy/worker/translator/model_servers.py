@@ -94,7 +94,34 @@ class ModelServers:
         sockets, turn = self._sockets(), next(self._turns)
         for step in range(len(sockets)):
             with suppress(NotConnected):
-                return await self._ask(sockets[(turn + step) % len(sockets)], path, message, context)
+                socket = sockets[(turn + step) % len(sockets)]
+                if socket not in self._channels:
+                    channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+                    self._channels[socket] = channel, cache(channel.unary_unary)
+                left_seconds = context.time_remaining()
+                limit_seconds = min(
+                    self._answer_seconds, self._answer_seconds if left_seconds is None else left_seconds
+                )
+                method = self._channels[socket][1](path)
+                try:
+                    answer: bytes = await method(
+                        message,
+                        timeout=limit_seconds,
+                        metadata=tuple(
+                            (key, value)
+                            for key, value in context.invocation_metadata()
+                            if key not in _NOT_PASSED_ON
+                            and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
+                        ),
+                    )
+                except aio.AioRpcError as error:
+                    code, text = GrpcCode(error.code().value[0]), error.details() or ""
+                    if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
+                        raise NotConnected from None
+                    if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:
+                        text = not_answered(MODEL_SERVER, limit_seconds)
+                    raise RefusedCall(code, text) from None
+                return answer
         raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
 
     async def close(self) -> None:
@@ -112,36 +139,3 @@ class ModelServers:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         return sockets
-
-    async def _ask(self, socket: str, path: str, message: bytes, context: Any) -> bytes:
-        if socket not in self._channels:
-            channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
-            self._channels[socket] = channel, cache(channel.unary_unary)
-        left_seconds = context.time_remaining()
-        limit_seconds = min(
-            self._answer_seconds, self._answer_seconds if left_seconds is None else left_seconds
-        )
-        method = self._channels[socket][1](path)
-        try:
-            answer: bytes = await method(message, timeout=limit_seconds, metadata=_passed_on(context))
-        except aio.AioRpcError as error:
-            code, text = GrpcCode(error.code().value[0]), error.details() or ""
-            if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
-                raise NotConnected from None
-            if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:
-                text = not_answered(MODEL_SERVER, limit_seconds)
-            raise RefusedCall(code, text) from None
-        return answer
-
-
-def _passed_on(context: Any) -> Sequence[tuple[str, str | bytes]]:
-    """Metadata of the client for the model server, with its request id and trace.
-
-    grpcio accepts values from clients that it refuses to send: what is neither binary nor printable ASCII.
-    """
-    return tuple(
-        (key, value)
-        for key, value in context.invocation_metadata()
-        if key not in _NOT_PASSED_ON
-        and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
-    )
