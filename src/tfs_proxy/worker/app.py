@@ -19,13 +19,11 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.guard import PASSES, PREFLIGHT, REFUSALS, Guard
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
-from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OPENAPI, PING
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.errors import install
-from tfs_proxy.worker.inference_answers import Caller, ModelInference, ScriptInference
-from tfs_proxy.worker.inference_resources import Inference, Serves, add_routes
+from tfs_proxy.worker.inference_resources import Serves, add_routes
 from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
 from tfs_proxy.worker.sessions import InvocationsResource, SessionInvocations
@@ -47,8 +45,35 @@ OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """Exceptions of the web framework that a script may raise; they are answered unchanged."""
 
 
-class KnownMethods:
-    """Middleware: 405 for a method that HTTP does not know; falcon would answer 400."""
+class Entrance:
+    """Middleware in front of all resources, with what nginx does itself left out behind it.
+
+    It refuses what falcon would take or answer otherwise: a method that HTTP does not know (405), HTTP/1.1
+    without a Host (400), ``//ping`` (404). The guard against other sites' pages stands here, too, as they may
+    find the workers' own port. One of many models answers 503 to a request for another one, which was removed
+    after nginx had looked it up.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        # Behind nginx a request without a Host came in HTTP/1.0.
+        self._behind_nginx = not deployment.observation.counts_requests
+        self._guard = Guard(deployment.guard.origins, deployment.guard.hosts, deployment.guard.is_local)
+        own = deployment.loaded_as
+        self._names: Collection[str] | None = None if own is None else {own, *deployment.models}
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        env = req.env
+        if not self._behind_nginx and env.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in env:
+            raise falcon.HTTPBadRequest(description="the request has no Host header")
+        if req.path.startswith("//"):
+            raise falcon.HTTPRouteNotFound
+        verdict = self._guard.verdict(req.method, req.path, req.get_header)
+        if verdict == PREFLIGHT:
+            raise falcon.HTTPStatus(204, self._guard.answer_headers(verdict, req.get_header))
+        if verdict:
+            raise falcon.HTTPForbidden(description=REFUSALS[verdict])
+        if self._names is not None and (name := env.get(_NAME)) is not None and name not in self._names:
+            raise falcon.HTTPServiceUnavailable(description=being_unloaded(name))
 
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: Any, _params: dict[str, Any]
@@ -56,55 +81,9 @@ class KnownMethods:
         if req.method not in falcon.COMBINED_METHODS:
             raise falcon.HTTPMethodNotAllowed([resource.method])
 
-
-class CertainTargets:
-    """Middleware: 400 without the Host of HTTP/1.1, 404 for ``//ping``, which falcon takes for /ping.
-
-    ``behind_nginx`` the former is nginx's to refuse: a request that it passes on without a Host came in
-    HTTP/1.0.
-    """
-
-    def __init__(self, *, behind_nginx: bool) -> None:
-        self._needs_host = not behind_nginx
-
-    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        if self._needs_host and req.env.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in req.env:
-            raise falcon.HTTPBadRequest(description="the request has no Host header")
-        if req.path.startswith("//"):
-            raise falcon.HTTPRouteNotFound
-
-
-class Guarded:
-    """Middleware: the guard against other sites' pages, which may find the workers' own port, too.
-
-    ``behind_nginx`` the headers of answers are nginx's to set.
-    """
-
-    def __init__(self, guard: Guard, *, behind_nginx: bool) -> None:
-        self._guard, self._behind_nginx = guard, behind_nginx
-
-    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        verdict = self._guard.verdict(req.method, req.path, req.get_header)
-        if verdict == PREFLIGHT:
-            raise falcon.HTTPStatus(204, self._guard.answer_headers(verdict, req.get_header))
-        if verdict:
-            raise falcon.HTTPForbidden(description=REFUSALS[verdict])
-
     def process_response(self, req: falcon.Request, resp: falcon.Response, *_: object) -> None:
         if not self._behind_nginx:
             resp.set_headers(self._guard.answer_headers(PASSES, req.get_header))
-
-
-class OnlyOwnModels:
-    """Middleware: 503 for a request to another archive, which was removed after nginx had looked it up."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-
-    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        name = req.env.get(_NAME)
-        if name is not None and name not in self._names:
-            raise falcon.HTTPServiceUnavailable(description=being_unloaded(name))
 
 
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
@@ -148,22 +127,35 @@ def create_app(
     returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
     ``owns_upstream``.
     """
-    app, bodies, plane = _app(deployment, ping, metrics), BodyReader(deployment, ledger), None
+    watch = DeadlineWatch(deployment.times.script_seconds, deployment.script_folder)
+    known = {deployment.default_model, *deployment.models}
+    app = ContainerApp(watch, known, middleware=[Entrance(deployment)])
+    install(app, one_of_many=deployment.loaded_as is not None)
+    app.add_route(PING.path, PingResource(ping))
+    if metrics is not None:
+        app.add_route(METRICS.path, MetricsResource(metrics))
+    bodies, plane = BodyReader(deployment, ledger), None
     if upstream is not None:
         if owns_upstream:
             app.held.callback(upstream.close)
         own = ForDeployment(upstream, deployment)
         plane = DataPlane(own, deployment.csv_columns, one_line=deployment.is_batch)
-    if script is not None:
-        inference: Inference = _add_script(app, script, deployment, bodies, plane)
-    elif plane is not None:
-        of_model = ModelInference(bodies, plane)
-        _add_invocations(app, deployment, ModelInvocations(deployment, bodies, plane, of_model))
-        inference = of_model
+    invocations = _invocations(app, script, deployment, bodies, plane)
+    resource: InvocationsResource = invocations
+    if deployment.sessions is not None:
+        from tfs_proxy.serving.session_store import SessionStore
+
+        store = SessionStore(deployment.sessions, deployment.loaded_as or "")
+        app.held.callback(store.close)
+        resource = SessionInvocations(store, invocations)
+    app.add_route(INVOCATIONS.path, resource)
     converts = plane is not None and getattr(script, "body_reader", None) is None
     asked = partial(plane.signature, Target(deployment.default_model)) if plane and converts else None
     app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms, asked))
     if deployment.doors.open_inference != OFF:
+        inference = invocations
+        if plane is not None and script is not None and deployment.doors.open_inference != BY_SCRIPT:
+            inference = ModelInvocations(deployment, bodies, plane)
         add_routes(app, deployment, inference, None if plane is None else plane.signature, serves)
     signatures_of = plane.signatures_of if plane else lambda _: {}
     app.add_route(OPENAPI.path, OpenApiResource(deployment, signatures_of, script))
@@ -175,74 +167,33 @@ def create_app(
     return app
 
 
-def _add_script(
+def _invocations(
     app: ContainerApp,
-    script: "Script | ScriptModel",
+    script: "Script | ScriptModel | None",
     deployment: Deployment,
     bodies: BodyReader,
     plane: DataPlane | None,
-) -> Inference:
-    """Routes invocations to a script, which has begun then; returns the handler of inferences."""
-    in_parts = False
+) -> ModelInvocations | ScriptInvocations:
+    """Make the resource of a model, or of a script, which has begun then."""
+    if script is None and plane is not None:
+        return ModelInvocations(deployment, bodies, plane)
     if plane is None:
         from tfs_proxy.serving.script.script_model import ScriptModel, ScriptModelCaller
 
         assert isinstance(script, ScriptModel)  # noqa: S101 - there is no model server
-        accept = deployment.default_accept or JSON
-        folder = deployment.script_model or ""
-        caller: Caller = ScriptModelCaller(script, folder, accept, OWN_ERRORS, app.watch)
-    else:
-        from tfs_proxy.serving.script.context import WorkerModels
-        from tfs_proxy.serving.script.handlers import ScriptCaller
+        of_model = ScriptModelCaller(script, deployment, OWN_ERRORS, app.watch)
+        app.held.callback(of_model.close)
+        of_model.begin()
+        return ScriptInvocations(deployment, bodies, of_model)
+    from tfs_proxy.serving.script.handlers import ScriptCaller
 
-        assert isinstance(script, Script)  # noqa: S101 - there is a model server
-        models = WorkerModels(
-            plane,
-            deployment.models,
-            deployment.default_model,
-            deployment.times.request_seconds,
-            deployment.model_dir,
-        )
-        caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
-        in_parts = script.reads_in_parts
+    assert isinstance(script, Script)  # noqa: S101 - there is a model server
+    caller = ScriptCaller(script, plane, deployment, OWN_ERRORS, app.watch)
+    in_parts = script.reads_in_parts
     app.held.callback(caller.close)
     caller.begin()
-    inference = ScriptInference(deployment, bodies, caller)
     if in_parts:
         from tfs_proxy.worker.body_in_parts import InvocationsInParts
 
-        invocations: ScriptInvocations = InvocationsInParts(deployment, bodies, caller, inference, app.watch)
-    else:
-        invocations = ScriptInvocations(deployment, bodies, caller, inference)
-    _add_invocations(app, deployment, invocations)
-    if plane is None or deployment.doors.open_inference == BY_SCRIPT:
-        return inference
-    return ModelInference(bodies, plane)
-
-
-def _add_invocations(app: ContainerApp, deployment: Deployment, resource: InvocationsResource) -> None:
-    """Route invocations to ``resource``, through the sessions if there are any."""
-    if deployment.sessions is not None:
-        from tfs_proxy.serving.session_store import SessionStore
-
-        store = SessionStore(deployment.sessions, deployment.loaded_as or "")
-        app.held.callback(store.close)
-        resource = SessionInvocations(store, resource)
-    app.add_route(INVOCATIONS.path, resource)
-
-
-def _app(deployment: Deployment, ping: Ping, metrics: FetchMetrics | None) -> ContainerApp:
-    watch = DeadlineWatch(deployment.times.script_seconds, deployment.script_folder)
-    behind_nginx = not deployment.observation.counts_requests
-    guard = Guard(deployment.guard.origins, deployment.guard.hosts, deployment.guard.is_local)
-    targets, guarded = CertainTargets(behind_nginx=behind_nginx), Guarded(guard, behind_nginx=behind_nginx)
-    middleware: list[object] = [targets, guarded, KnownMethods()]
-    if deployment.loaded_as is not None:
-        middleware.append(OnlyOwnModels({deployment.loaded_as, *deployment.models}))
-    known = {deployment.default_model, *deployment.models}
-    app = ContainerApp(watch, known, middleware=middleware)
-    install(app, one_of_many=deployment.loaded_as is not None)
-    app.add_route(PING.path, PingResource(ping))
-    if metrics is not None:
-        app.add_route(METRICS.path, MetricsResource(metrics))
-    return app
+        return InvocationsInParts(deployment, bodies, caller, app.watch)
+    return ScriptInvocations(deployment, bodies, caller)

@@ -10,6 +10,7 @@ import falcon
 
 from tfs_proxy.observe.request_record import READ, note_size, stage
 from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.serving.script.handlers import ScriptCaller
 from tfs_proxy.serving.script.runner import ScriptReply
 from tfs_proxy.settings.rows import STALLED_SECONDS
 from tfs_proxy.settings.worker_environment import folder_for_files
@@ -26,9 +27,8 @@ from tfs_proxy.worker.body import (
     too_large,
 )
 from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET
-from tfs_proxy.worker.inference_answers import Caller, ScriptInference, write_reply
 from tfs_proxy.worker.inference_resources import is_triton_type
-from tfs_proxy.worker.invocations import ScriptInvocations
+from tfs_proxy.worker.invocations import ScriptInvocations, write_reply
 
 log = logging.getLogger(__name__)
 
@@ -136,14 +136,9 @@ class InvocationsInParts(ScriptInvocations):
     """The same, with bodies that the script reads in parts; none of their connections is kept."""
 
     def __init__(
-        self,
-        deployment: Deployment,
-        bodies: BodyReader,
-        caller: Caller,
-        inference: ScriptInference,
-        watch: DeadlineWatch,
+        self, deployment: Deployment, bodies: BodyReader, caller: ScriptCaller, watch: DeadlineWatch
     ) -> None:
-        super().__init__(deployment, bodies, caller, inference)
+        super().__init__(deployment, bodies, caller)
         self._watch = watch
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -157,7 +152,7 @@ class InvocationsInParts(ScriptInvocations):
         req.context.may_have_more = True
         try:
             with self._bodies.budget(req) as budget:
-                reply = self._caller.answer(self._request(req, b"", budget, file))
+                reply = self._caller.answer(self._request(req, b"", budget, file=file))
                 pieces = self._pieces(reply, body)
         except RequestError:
             if body.error is not None:  # the script has made another of it

@@ -25,6 +25,7 @@ else:
 from collections.abc import Mapping
 
 from tfs_proxy.serving.bodies import FORMS, Body, as_batch
+from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import (
     PREDICT,
     Context,
@@ -45,7 +46,7 @@ from tfs_proxy.serving.script.streams import (
 )
 from tfs_proxy.serving.script.values import STATUSES, Request
 from tfs_proxy.values.batch import Batch
-from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import (
     BadInput,
     RequestError,
@@ -217,12 +218,19 @@ class ScriptCaller:
     def __init__(
         self,
         script: Script,
-        worker: WorkerModels,
+        plane: DataPlane,
+        deployment: Deployment,
         own_errors: tuple[type[Exception], ...] = (),
         watch: DeadlineWatch | None = None,
     ) -> None:
         self._script = script
-        self._worker = worker
+        self._worker = WorkerModels(
+            plane,
+            deployment.models,
+            deployment.default_model,
+            deployment.times.request_seconds,
+            deployment.model_dir,
+        )
         self._runner = ScriptRunner(script.path, own_errors, watch)
 
     def begin(self) -> None:

@@ -30,6 +30,7 @@ from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_re
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
 from tfs_proxy.serving.script.streams import Messages, StreamRequest, begin_stream
 from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import RequestError, ScriptLoadError
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire import media_types as media
@@ -190,22 +191,20 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
 class ScriptModelCaller:
     """Loaded script model; one per worker, used by all its threads.
 
-    ``model_dir`` is the argument of ``model_fn``, ``default_accept`` the answer's type if the client does
-    not say. ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch``
-    ends calls that are over their deadline; without it there is none.
+    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends calls
+    that are over their deadline; without it there is none.
     """
 
     def __init__(
         self,
         script_model: ScriptModel,
-        model_dir: str,
-        default_accept: str = media.JSON,
+        deployment: Deployment,
         own_errors: tuple[type[Exception], ...] = (),
         watch: DeadlineWatch | None = None,
     ) -> None:
         self._script_model = script_model
-        self._model_dir = model_dir
-        self._default_accept = default_accept
+        self._model_dir = deployment.script_model or ""
+        self._default_accept = deployment.default_accept or media.JSON
         self._runner = ScriptRunner(script_model.path, own_errors, watch)
         self._model: Any = None
 

@@ -4,24 +4,21 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tfs_proxy.observe.logs.access import RequestLog
 from tfs_proxy.observe.logs.entry import EntryHandler, LogConfig, set_level
 from tfs_proxy.observe.logs.printed import print_to
 from tfs_proxy.serving.plane import DataPlane
-from tfs_proxy.serving.script.context import WorkerModels
 from tfs_proxy.serving.script.deadline import Lane, place_of
 from tfs_proxy.serving.script.event_loop import LOOP_THREAD
 from tfs_proxy.serving.script.handlers import ScriptCaller
 from tfs_proxy.serving.script.load import load_script
 from tfs_proxy.serving.script.script_model import ScriptModelCaller, load_script_model
-from tfs_proxy.serving.script.streams import Messages, StreamRequest
 from tfs_proxy.serving.upstream.binary import BinaryUpstream
 from tfs_proxy.serving.upstream.for_deployment import ForDeployment
 from tfs_proxy.serving.upstream.instances import fetch_deployment, report_streams, settled
@@ -32,7 +29,6 @@ from tfs_proxy.settings.worker_environment import StreamOptions, worker_workspac
 from tfs_proxy.values.deployment import BY_SCRIPT, Deployment, StreamReport
 from tfs_proxy.values.errors import RequestError, ScriptLoadError, UpstreamError
 from tfs_proxy.values.processes import end_group_at
-from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.memory_ledger import MemoryLedger
 from tfs_proxy.worker.streams.records import THREADS, Records
 from tfs_proxy.worker.streams.server import StreamServer
@@ -61,41 +57,18 @@ def main(options: StreamOptions) -> int:
         log.error("%s", "\n".join(filter(None, (error.report, str(error)))))  # noqa: TRY400 - it has its own
         return BOOT_FAILED
     try:
-        return asyncio.run(_run(options, deployment, answering))
+        return asyncio.run(_serve_until_stopped(options, deployment, answering))
     finally:
         answering.close()
-
-
-class Answering(Protocol):
-    """Answerer of streams."""
-
-    async def serve(self, stream: OpenStream, /) -> RequestError | None:
-        """Serve a stream until its end; returns the script's error."""
-
-    def close(self) -> None:
-        """Release what it holds."""
-
-
-class Script(Protocol):
-    """Loaded script."""
-
-    def begin(self) -> None:
-        """Call its ``init``, or load its model. Raises ScriptLoadError."""
-
-    def begin_stream(
-        self, request: StreamRequest, messages: Messages, ended: Callable[[], object], /
-    ) -> "Future[RequestError | None]":
-        """Serve a stream; does not wait."""
-
-    def close(self) -> None:
-        """Call its ``close``."""
 
 
 class ByScript:
     """Streams that the script's ``stream`` serves."""
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, script: ScriptCaller | ScriptModelCaller) -> None:
+        """Call the script's ``init``, or load its model. Raises ScriptLoadError."""
+        script.begin()
+        self._script, self.close = script, script.close
 
     async def serve(self, stream: OpenStream) -> RequestError | None:
         """Return once the function has ended, also if it is cancelled meanwhile."""
@@ -109,44 +82,33 @@ class ByScript:
             await ended.wait()
             return None
 
-    def close(self) -> None:
-        self._script.close()
 
-
-def _answering(deployment: Deployment, options: StreamOptions) -> Answering:
+def _answering(deployment: Deployment, options: StreamOptions) -> Records | ByScript:
     """Raises ScriptLoadError if the script has to serve, and can't be loaded."""
+    path, import_paths = deployment.script or "", deployment.import_paths
     if deployment.streams != BY_SCRIPT:
         return Records(options.workers, options.answer_seconds)
-    load = _script if deployment.script_model is None else _script_model
-    script = load(deployment, options)
-    script.begin()
-    return ByScript(script)
-
-
-def _script(deployment: Deployment, options: StreamOptions) -> Script:
+    if deployment.script_model is not None:
+        return ByScript(ScriptModelCaller(load_script_model(path, import_paths), deployment))
     servers = BinaryUpstream(deployment.instances, deployment.times.request_seconds)
     upstream = ForDeployment(Recovering(servers, partial(settled, Path(options.control_socket))), deployment)
-    models = WorkerModels(
-        DataPlane(upstream, deployment.csv_columns),
-        deployment.models,
-        deployment.default_model,
-        deployment.times.request_seconds,
-        deployment.model_dir,
-    )
-    return ScriptCaller(load_script(deployment.script or "", deployment.import_paths), models)
+    plane = DataPlane(upstream, deployment.csv_columns)
+    return ByScript(ScriptCaller(load_script(path, import_paths), plane, deployment))
 
 
-def _script_model(deployment: Deployment, _: StreamOptions) -> Script:
-    loaded = load_script_model(deployment.script or "", deployment.import_paths)
-    return ScriptModelCaller(loaded, deployment.script_model or "", deployment.default_accept or JSON)
-
-
-async def _run(options: StreamOptions, deployment: Deployment, answering: Answering) -> int:
+async def _serve_until_stopped(
+    options: StreamOptions, deployment: Deployment, answering: Records | ByScript
+) -> int:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="stream-record"))
     access = RequestLog(access_log(deployment.observation.access_log))
-    place = partial(_place_of_script, deployment.script_folder)
+
+    def place() -> str:
+        thread = next((each for each in threading.enumerate() if each.name == LOOP_THREAD), None)
+        frames = () if thread is None else Lane(thread.ident).frames()
+        return place_of(frames, deployment.script_folder)
+
     ledger = MemoryLedger(worker_workspace().memory_ledger, deployment.bodies.decoded_total_bytes, 0)
     streams = StreamServer(options, answering.serve, ledger, access, deployment.default_model, place)
     server = await streams.open()
@@ -174,9 +136,3 @@ async def _report(report: StreamReport, options: StreamOptions) -> None:
         await asyncio.to_thread(report_streams, Path(options.control_socket), report)
     except UpstreamError as error:
         log.debug("the supervisor does not hear of streams: %s", error)
-
-
-def _place_of_script(folder: str) -> str:
-    """Line of the script at which its event loop is."""
-    thread = next((each for each in threading.enumerate() if each.name == LOOP_THREAD), None)
-    return place_of(() if thread is None else Lane(thread.ident).frames(), folder)
