@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from tfs_proxy.settings import parsers as parse
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import Machine
 
 Value = TypeVar("Value")
@@ -199,9 +198,6 @@ class UseSettings:
     max_concurrent_transforms: int | None = JOBS.setting(
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", parse.whole(0), None,
         "requests at a time in a batch transform job; set by SageMaker", shown="unset", aws="ignored")
-    hop_limit_bytes: int = JOBS.setting(
-        "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
-        "largest body in MB that one stage of a pipeline passes to the next", shown="5")
 
     capture_folder: str | None = CAPTURE.setting(
         "TFS_PROXY_CAPTURE", parse.capture_folder, None,

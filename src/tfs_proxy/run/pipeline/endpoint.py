@@ -37,6 +37,9 @@ from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PI
 ASK_SECONDS, SCRAPE_SECONDS = 2.0, 1.0
 """Limits of the stages' own pages: SageMaker's for a ping (docs/reference/sagemaker.md), and for metrics."""
 
+HOP_MB = 5
+"""Limit of a body from one stage to the next: SageMaker's (docs/reference/sagemaker.md)."""
+
 LONGEST_MESSAGE = 2048
 """Limit of a stage's own error text for the client, in characters, as in OriginalMessage
 (docs/reference/sagemaker.md).
@@ -55,7 +58,7 @@ class PipelineEndpoint:
     def __init__(self, stages: Sequence[Stage], settings: Settings) -> None:
         self.is_ready = False
         self._stages = stages
-        self._seconds, self._hop_bytes = settings.request_timeout_seconds, settings.hop_limit_bytes
+        self._seconds = settings.request_timeout_seconds
         self._log = RequestLog(settings.access_log)
         self._requests = RequestCounts()
         self._in_flight = 0
@@ -130,7 +133,7 @@ class PipelineEndpoint:
         sizes = (_whole(answer, "MaxPayloadInMB", 6) for answer in answers)
         parameters: dict[str, object] = {
             "MaxConcurrentTransforms": min(_whole(each, "MaxConcurrentTransforms", 1) for each in answers),
-            "MaxPayloadInMB": min(max(1, self._hop_bytes // MEGABYTE), *sizes),
+            "MaxPayloadInMB": min(HOP_MB, *sizes),
         }
         if any(answer.get("BatchStrategy") == "SINGLE_RECORD" for answer in answers):
             parameters["BatchStrategy"] = "SINGLE_RECORD"
@@ -154,7 +157,7 @@ class PipelineEndpoint:
             for name, value in request.headers.items()
             if name.startswith(PLATFORM) or name in HANDED_ON
         }
-        passage = Passage(self._stages, headers, self._seconds, self._hop_bytes, observe=observe)
+        passage = Passage(self._stages, headers, self._seconds, HOP_MB * MEGABYTE, observe=observe)
         try:
             last = await passage.through(request.body)
         except ContainerFailed as failed:
@@ -176,8 +179,8 @@ class PipelineEndpoint:
             case HttpResponse(status=status, body=body) if status not in SUCCESSES:
                 return f"answered {status}", status, message_of(body)
             case HttpResponse(body=body):
-                sizes = f"{len(body) / MEGABYTE:.1f} MB, and at most {self._hop_bytes / MEGABYTE:g} MB"
-                message = f"its answer has {sizes} go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
+                sizes = f"{len(body) / MEGABYTE:.1f} MB, and at most {HOP_MB} MB"
+                message = f"its answer has {sizes} go on to the next stage"
                 return "gave too large an answer", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message
             case NotReached():
                 return "can't be reached", 503, "it is down, or being restarted"

@@ -58,7 +58,7 @@ def transform_fn(model, data, content_type, accept, context):
     return json.dumps(document), mine.get("type", f"application/x-stage{NUMBER}; a=b")
 '''
 )
-LIMITS = {"TFS_PROXY_HOP_LIMIT_MB": "1", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
+LIMITS = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
 
 
 def archives(folder: Path, count: int = 2, script: str = TOLD) -> list[str]:
@@ -135,11 +135,11 @@ def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None
         ({"1": {"raise": "no column"}}, 500, r"stage 1 (part-1.tar.gz) answered 500: ValueError: no column"),
         ({"2": {"status": 422}}, 422, r"stage 2 (part-2.tar.gz) answered 422: refused"),
         (
-            {"1": {"size": 1_100_000}},
+            {"1": {"size": 5_500_000}},
             413,
             (
-                "stage 1 (part-1.tar.gz) gave too large an answer: its answer has 1.0 MB, and at most 1 MB go on to "
-                "the next stage (TFS_PROXY_HOP_LIMIT_MB)"
+                "stage 1 (part-1.tar.gz) gave too large an answer: its answer has 5.2 MB, and at most 5 MB go on to "
+                "the next stage"
             ),
         ),
     ],
@@ -180,7 +180,7 @@ def test_a_batch_job_learns_what_all_stages_can_take(running: Stack) -> None:
     parameters = running.ask("GET", "/execution-parameters").json
 
     assert set(parameters) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
-    assert parameters["MaxPayloadInMB"] == 1
+    assert parameters["MaxPayloadInMB"] == 2
     assert parameters["MaxConcurrentTransforms"] >= 1
 
 

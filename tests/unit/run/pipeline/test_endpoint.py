@@ -41,9 +41,8 @@ class Stages:
         headers: Mapping[str, str] = NO_HEADERS,
         *,
         ready: bool = True,
-        hop_mb: int = 6,
     ) -> HttpResponse:
-        endpoint = PipelineEndpoint(self.all, Settings.from_env({"TFS_PROXY_HOP_LIMIT_MB": str(hop_mb)}))
+        endpoint = PipelineEndpoint(self.all, Settings.from_env({}))
         if ready:
             endpoint.begin_serving()
         return asyncio.run(endpoint.respond(HttpRequest(method, path, headers, b"body")))
@@ -183,23 +182,23 @@ def test_a_stage_that_is_not_ready_is_named(
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "hop_mb", "expected"),
+    ("first", "second", "expected"),
     [
-        ({"MaxConcurrentTransforms": 8, "MaxPayloadInMB": 20}, {"MaxConcurrentTransforms": 4}, 50, (4, 6)),
-        ({"MaxConcurrentTransforms": 8, "MaxPayloadInMB": 20}, {"MaxPayloadInMB": 30}, 50, (1, 20)),
-        ({"MaxConcurrentTransforms": 2}, {"MaxConcurrentTransforms": 3}, 2, (2, 2)),
-        ({"MaxConcurrentTransforms": "many"}, ["no object"], 1, (1, 1)),
-        ({}, None, 6, (1, 6)),
-        ({}, {"BatchStrategy": "SINGLE_RECORD"}, 6, (1, 6, "SINGLE_RECORD")),
+        ({"MaxConcurrentTransforms": 8, "MaxPayloadInMB": 20}, {"MaxConcurrentTransforms": 4}, (4, 5)),
+        ({"MaxConcurrentTransforms": 8, "MaxPayloadInMB": 3}, {"MaxPayloadInMB": 30}, (1, 3)),
+        ({"MaxConcurrentTransforms": 2}, {"MaxConcurrentTransforms": 3}, (2, 5)),
+        ({"MaxConcurrentTransforms": "many"}, ["no object"], (1, 5)),
+        ({}, None, (1, 5)),
+        ({}, {"BatchStrategy": "SINGLE_RECORD"}, (1, 5, "SINGLE_RECORD")),
     ],
 )
 def test_a_batch_job_gets_the_least_of_all_stages(
-    stages: Stages, first: object, second: object, hop_mb: int, expected: tuple[object, ...]
+    stages: Stages, first: object, second: object, expected: tuple[object, ...]
 ) -> None:
     for port, values in enumerate((first, second), start=1):
         if values is not None:
             stages.pages[port, "/execution-parameters"] = HttpResponse(200, json.dumps(values).encode())
-    parameters = json.loads(stages.ask("GET", "/execution-parameters", hop_mb=hop_mb).body)
+    parameters = json.loads(stages.ask("GET", "/execution-parameters").body)
     names = ("MaxConcurrentTransforms", "MaxPayloadInMB", "BatchStrategy")
     assert parameters == dict(zip(names, expected, strict=False))
 
