@@ -22,16 +22,8 @@ from tfs_proxy.model.graph_nodes import (
 )
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.wire import protobuf_reader
 from tfs_proxy.wire.data_types import data_type_name, shape_of
-from tfs_proxy.wire.protobuf_reader import (
-    NOTHING,
-    MalformedProtobuf,
-    numbers,
-    read_fields,
-    text,
-    varint_at,
-    views,
-)
 
 Features = Mapping[str, TensorSpec]
 """Type and shape of one record's dense features, by name."""
@@ -72,7 +64,7 @@ def parsing_nodes(graph_def: memoryview) -> Iterator[ParsingNode]:
 def _dense_names(node: GraphNode, nodes: Mapping[str, GraphNode]) -> Sequence[str] | None:
     """Names of dense features; None if they are not constants."""
     if node.op == "ParseSingleExample":
-        return [text(content) for content in _listed(node, "dense_keys", LIST_TEXT)]
+        return [protobuf_reader.text(content) for content in _listed(node, "dense_keys", LIST_TEXT)]
     if node.op == "ParseExampleV2":
         name = next(iter(node.inputs[DENSE_KEYS_OF_V2:]), "")
         return _constant(nodes.get(name))
@@ -82,22 +74,26 @@ def _dense_names(node: GraphNode, nodes: Mapping[str, GraphNode]) -> Sequence[st
 
 
 def _count(node: GraphNode, key: str) -> int:
-    return numbers(node.attribute(key)).get(VALUE_NUMBER, 0)
+    return protobuf_reader.numbers(node.attribute(key)).get(VALUE_NUMBER, 0)
 
 
 def _constant(node: GraphNode | None) -> Sequence[str] | None:
     """Strings of a constant node; None if it is something else."""
     if node is None or node.op != CONSTANT:
         return None
-    tensor = dict(views(node.attribute("value"))).get(VALUE_TENSOR, NOTHING)
-    return [text(content) for number, content in views(tensor) if number == TENSOR_STRINGS]
+    tensor = dict(protobuf_reader.views(node.attribute("value"))).get(VALUE_TENSOR, protobuf_reader.NOTHING)
+    return [
+        protobuf_reader.text(content)
+        for number, content in protobuf_reader.views(tensor)
+        if number == TENSOR_STRINGS
+    ]
 
 
 def _features(node: GraphNode, names: Sequence[str]) -> Features:
     shapes = _listed(node, "dense_shapes", LIST_SHAPE)
     types = _types(node)
     if not len(names) == len(types) == len(shapes):
-        raise MalformedProtobuf(
+        raise protobuf_reader.MalformedProtobuf(
             f"a {node.op} has {len(names)} names, {len(types)} types, {len(shapes)} shapes"
         )
     return {
@@ -107,18 +103,18 @@ def _features(node: GraphNode, names: Sequence[str]) -> Features:
 
 
 def _listed(node: GraphNode, key: str, kind: int) -> list[memoryview]:
-    values = dict(views(node.attribute(key))).get(VALUE_LIST, NOTHING)
-    return [content for number, content in views(values) if number == kind]
+    values = dict(protobuf_reader.views(node.attribute(key))).get(VALUE_LIST, protobuf_reader.NOTHING)
+    return [content for number, content in protobuf_reader.views(values) if number == kind]
 
 
 def _types(node: GraphNode) -> list[int]:
     """Numbers of types, packed or one by one."""
-    values = dict(views(node.attribute("Tdense"))).get(VALUE_LIST, NOTHING)
+    values = dict(protobuf_reader.views(node.attribute("Tdense"))).get(VALUE_LIST, protobuf_reader.NOTHING)
     found: list[int] = []
-    for number, _, content in read_fields(values):
+    for number, _, content in protobuf_reader.read_fields(values):
         at = 0
         while number == LIST_TYPE and at < len(content):
-            value, at = varint_at(content, at)
+            value, at = protobuf_reader.varint_at(content, at)
             found.append(value)
     return found
 
@@ -158,17 +154,15 @@ def read_graph_inputs(folder: Path) -> GraphInputs:
     tf.Examples.
     """
     found = ops_in(folder, (*PICTURE_OPS, *RESIZING_OPS, *PARSING_OPS, BASE64_OP))
-    nodes = _parsing(folder) if found & set(PARSING_OPS) else ()
+    nodes: tuple[ParsingNode, ...] = ()
+    if found & set(PARSING_OPS):
+        try:
+            nodes = tuple(node for graph in graphs_in(folder) for node in parsing_nodes(graph))
+        except protobuf_reader.MalformedProtobuf as error:
+            raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None
     return GraphInputs(
         decodes_pictures=bool(found & set(PICTURE_OPS)),
         resizes=bool(found & set(RESIZING_OPS)),
         from_base64=BASE64_OP in found,
         parsing=nodes,
     )
-
-
-def _parsing(folder: Path) -> tuple[ParsingNode, ...]:
-    try:
-        return tuple(node for graph in graphs_in(folder) for node in parsing_nodes(graph))
-    except MalformedProtobuf as error:
-        raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None

@@ -9,17 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfs_proxy.model import graph_nodes
 from tfs_proxy.model.discover import FROZEN_GRAPH
-from tfs_proxy.model.graph_nodes import (
-    BINARY_FILE,
-    GRAPH_DEF,
-    META_GRAPHS,
-    NODES,
-    ancestors,
-    fields,
-    mapped,
-    nodes_of,
-)
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
@@ -56,13 +47,13 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
     Weights and functions in the file are stepped over, so that its size hardly matters. Raises
     DiscoveryError if the file cannot be read or is damaged.
     """
-    path = folder / BINARY_FILE
+    path = folder / graph_nodes.BINARY_FILE
     if not path.is_file():
         return None
     try:
-        parts = list(views(mapped(path)))
-        graphs = [part for number, part in parts if number == META_GRAPHS]
-        if not graphs and any(number == NODES for number, _ in parts):
+        parts = list(views(graph_nodes.mapped(path)))
+        graphs = [part for number, part in parts if number == graph_nodes.META_GRAPHS]
+        if not graphs and any(number == graph_nodes.NODES for number, _ in parts):
             raise DiscoveryError(f"{path} is {FROZEN_GRAPH}.")
         return _summary([_MetaGraph.of(graph) for graph in graphs])
     except MalformedProtobuf as error:
@@ -87,7 +78,7 @@ class _MetaGraph(Struct, frozen=True):
         for number, content in views(message):
             if number == META_INFO:
                 info = content
-            elif number == GRAPH_DEF:
+            elif number == graph_nodes.GRAPH_DEF:
                 graph = content
             elif number == SIGNATURES:
                 signature = read_signature(*map_entry(content))
@@ -158,10 +149,10 @@ def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, 
     ``graph_def`` is a serialized GraphDef, of which constants and functions are stepped over. Raises
     Malformed if it is not one.
     """
-    nodes = nodes_of(graph_def)
-    answering = ancestors(nodes, outputs)
+    nodes = graph_nodes.nodes_of(graph_def)
+    answering = graph_nodes.ancestors(nodes, outputs)
     names = {
-        name: text(next(fields(node.attribute("shared_name"), SHARED_NAME), NOTHING)) or name
+        name: text(next(graph_nodes.fields(node.attribute("shared_name"), SHARED_NAME), NOTHING)) or name
         for name, node in nodes.items()
         if node.op == VARIABLE_OP
     }

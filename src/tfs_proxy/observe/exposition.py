@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
-from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricKind
+from tfs_proxy.observe.metric import MeasuredMetric, MetricKind
 from tfs_proxy.wire.media_types import OPEN_METRICS
 
 _END = b"# EOF\n"
@@ -98,24 +98,16 @@ def text_of(metrics: Iterable[MeasuredMetric]) -> str:
 def _family(metric: MeasuredMetric) -> Metric:
     description = metric.description
     if description.kind is MetricKind.HISTOGRAM:
-        return _histogram(metric)
+        histogram = HistogramMetricFamily(description.name, description.help, labels=description.labels)
+        for labels, of in (metric.distributions or {}).items():
+            bounds = [*map(floatToGoString, of.bounds), "+Inf"]
+            buckets = list(zip(bounds, map(float, accumulate(of.counts)), strict=True))
+            histogram.add_metric(labels, buckets, of.total)
+        return histogram
     family = _FAMILIES[description.kind](description.name, description.help, labels=description.labels)
     for labels, value in (metric.points or {}).items():
         family.add_metric(labels, value)
     return family
-
-
-def _histogram(metric: MeasuredMetric) -> Metric:
-    description = metric.description
-    family = HistogramMetricFamily(description.name, description.help, labels=description.labels)
-    for labels, distribution in (metric.distributions or {}).items():
-        family.add_metric(labels, _buckets(distribution), distribution.total)
-    return family
-
-
-def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
-    bounds = [*map(floatToGoString, distribution.bounds), "+Inf"]
-    return list(zip(bounds, map(float, accumulate(distribution.counts)), strict=True))
 
 
 def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
@@ -127,7 +119,8 @@ def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
     """
     families: dict[str, MergedFamily] = {}
     for server, text in texts.items():
-        _Reader(families, f'{label}="{_escaped(server)}"', label).read(text)
+        escaped = server.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        _Reader(families, f'{label}="{escaped}"', label).read(text)
     return [family for family in families.values() if family.samples]
 
 
@@ -231,7 +224,3 @@ def _canonical_bound(bound: re.Match[str]) -> str:
         return f'le="{floatToGoString(bound[1])}"'  # type: ignore[no-untyped-call]
     except ValueError:
         return bound[0]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

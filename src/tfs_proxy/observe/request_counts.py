@@ -14,18 +14,9 @@ from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Histogram, Labels, MeasuredMetric
+from tfs_proxy.wire import routes
 from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS
-from tfs_proxy.wire.routes import (
-    INVOCATIONS,
-    PROBES,
-    is_named_in_line,
-    method_of,
-    model_of,
-    path_of,
-    route_of,
-    status_of,
-)
 
 NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_length $bytes_sent $request"
 """Format of nginx's lines, with the whole request line, since an error page makes GET of the method alone."""
@@ -77,7 +68,7 @@ class FinishedRequest(Struct, frozen=True):
 
 def request_line(request: FinishedRequest) -> bytes:
     """Write the line of a request, with its end."""
-    line = f"{request.method} {path_of(request.target)}"
+    line = f"{request.method} {routes.path_of(request.target)}"
     readable = line if line.isascii() and line.isprintable() else "-"
     asked = f"{_word(request.model)} {_word(request.version)}"
     sizes = f"{request.bytes_in} {request.bytes_out}"
@@ -236,15 +227,19 @@ class RequestCounts:
         return logged
 
     def add(self, request: FinishedRequest, times: int = 1) -> None:
-        path, status = path_of(request.target), status_of(request.status)
-        if path in PROBES:
+        path, status = routes.path_of(request.target), routes.status_of(request.status)
+        if path in routes.PROBES:
             self._probes[path, status] += times
             return
-        labels = (route_of(path), method_of(request.method), status)
+        labels = (routes.route_of(path), routes.method_of(request.method), status)
         self._seconds.add(labels, request.seconds, times)
         if self.models is not None:
-            asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
-            if asked is not None and (path == INVOCATIONS.path or asked[0]):  # only there it needs none
+            asked = (
+                (request.model, request.version) if routes.is_named_in_line(path) else routes.model_of(path)
+            )
+            if asked is not None and (
+                path == routes.INVOCATIONS.path or asked[0]
+            ):  # only there it needs none
                 self.models.add(asked, request, times)
         if request.grpc_status:
             known = int(request.grpc_status) <= _MOST_GRPC_STATUS

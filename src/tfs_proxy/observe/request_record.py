@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Protocol
 
+from msgspec import Struct, field
+
 STAGES = ("wait", "read", "input_handler", "convert", "model_server", "output_handler", "write")
 """Stages in the order of a request; a script with a ``handler`` is all in ``input_handler``."""
 
@@ -33,7 +35,7 @@ class Trace(Protocol):
         """Make a span for a block; ``name`` is the script's function, or ""."""
 
 
-class RequestRecord:
+class RequestRecord(Struct, eq=False):
     """State of a request so far; ``seconds`` holds the time spent in each stage, without inner ones.
 
     ``model`` and ``version`` are those that the request asks for, "" if it has not been read that far. Sizes
@@ -44,40 +46,23 @@ class RequestRecord:
     `observe.logs.reasons`.
     """
 
-    __slots__ = (
-        "began",
-        "bytes_in",
-        "bytes_out",
-        "decoded",
-        "failed_stage",
-        "inner",
-        "method",
-        "model",
-        "reason",
-        "records",
-        "request_id",
-        "seconds",
-        "status",
-        "target",
-        "trace",
-        "under_way",
-        "version",
-    )
-
-    def __init__(self, request_id: str, method: str = "", target: str = "") -> None:
-        self.request_id = request_id
-        self.method, self.target = method, target
-        self.model = self.version = ""
-        self.status = self.bytes_in = self.bytes_out = 0
-        self.records: int | None = None
-        self.decoded: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
-        self.seconds = [0.0] * len(STAGES)
-        self.trace: Trace | None = None
-        self.inner = 0.0
-        self.under_way: int | None = None
-        self.failed_stage: int | None = None
-        self.reason = ""
-        self.began = time.perf_counter()
+    request_id: str
+    method: str = ""
+    target: str = ""
+    model: str = ""
+    version: str = ""
+    status: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    records: int | None = None
+    decoded: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
+    seconds: list[float] = field(default_factory=lambda: [0.0] * len(STAGES))
+    trace: Trace | None = None
+    inner: float = 0.0
+    under_way: int | None = None
+    failed_stage: int | None = None
+    reason: str = ""
+    began: float = field(default_factory=time.perf_counter)
 
 
 def new_id() -> str:

@@ -16,11 +16,6 @@ PREFIX = "tfs-"
 _SHOWN_CHARACTERS = 80
 
 
-def _version(text: str) -> int | None:
-    number = int(text)
-    return number if number <= HIGHEST_VERSION else None
-
-
 class Attribute(Struct, frozen=True):
     """One ``key=value``: the field of Target that it fills, its value's pattern, and the rule in words.
 
@@ -46,7 +41,8 @@ class Attribute(Struct, frozen=True):
 MODEL_NAME = Attribute("tfs-model-name", "model", MODEL, MODEL,
     "a name has up to 255 letters, digits, '.', '_' and '-', and begins with a letter or digit")
 MODEL_VERSION = Attribute("tfs-model-version", "version", VERSION, SHORT_VERSION,
-    "a version is a whole number of at most 63 bits", _version)
+    "a version is a whole number of at most 63 bits",
+    lambda text: int(text) if int(text) <= HIGHEST_VERSION else None)
 METHOD = Attribute("tfs-method", "method", "|".join(METHODS), "|".join(METHODS),
     f"must be one of {', '.join(METHODS)}")
 _OTHERS = (

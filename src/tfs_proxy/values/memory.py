@@ -77,9 +77,9 @@ class MemoryBudget:
     def require(self, size_bytes: int, subject: str = "The body") -> None:
         """Raise PayloadTooLarge, which names ``subject``, if less than ``size_bytes`` is left."""
         if self._taken + size_bytes > self.limit_bytes:
-            raise PayloadTooLarge(
-                f"{subject} becomes more than {_shown(self.limit_bytes)} of values: {self._remedy}"
-            )
+            limit = self.limit_bytes
+            shown = f"{limit // MEGABYTE} MB" if limit >= MEGABYTE else f"{limit} bytes"
+            raise PayloadTooLarge(f"{subject} becomes more than {shown} of values: {self._remedy}")
 
     def take(self, size_bytes: int, subject: str = "The body") -> None:
         """Count ``size_bytes`` that are about to be allocated; raises as `require` does, and Overloaded."""
@@ -139,7 +139,3 @@ def json_bytes(body: bytes) -> int:
         + body.count(b":") * KEY_BYTES
         + body.count(b"\n") * LINE_BYTES
     )
-
-
-def _shown(size_bytes: int) -> str:
-    return f"{size_bytes // MEGABYTE} MB" if size_bytes >= MEGABYTE else f"{size_bytes} bytes"

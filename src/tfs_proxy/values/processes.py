@@ -23,19 +23,14 @@ def has_ended(pid: int, proc: Path = PROC) -> bool:
     try:
         state = (proc / str(pid) / "stat").read_text().rpartition(") ")[2]
     except OSError:
-        return proc.is_dir() or not _has_number(pid)
+        if proc.is_dir():
+            return True
+        try:
+            os.kill(pid, 0)
+        except (OSError, OverflowError) as error:
+            return not isinstance(error, PermissionError)
+        return pid <= 0
     return state.startswith("Z")
-
-
-def _has_number(pid: int) -> bool:
-    """True if a process has this number, on systems without /proc."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        return False
-    return pid > 0
 
 
 def signal_at_death_of(parent: int, number: int) -> Callable[[], None]:

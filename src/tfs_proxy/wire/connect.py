@@ -23,23 +23,18 @@ _ESTABLISHED = b"\x01"
 
 def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
     """Open a TCP connection that sends small packets at once; it has no timeout yet."""
-    connection = _open_tcp(host, port, timeout_seconds)
+    if host != _LOOPBACK:
+        connection = socket.create_connection((host, port), timeout_seconds)
+    else:  # to resolve a name, even an address, Python imports its tables for internationalized names
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_seconds)
+            connection.connect((host, port))
+        except OSError:
+            connection.close()
+            raise
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
-def _open_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    if host != _LOOPBACK:
-        return socket.create_connection((host, port), timeout_seconds)
-    # To resolve a name, even an address, Python imports its tables for internationalized names.
-    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(timeout_seconds)
-        connection.connect((host, port))
-    except OSError:
-        connection.close()
-        raise
     return connection
 
 

@@ -45,7 +45,9 @@ def read_response(receive: Receive) -> HttpResponse:
     version, status, headers, buffer = _final_head(receive)
     body, rest, delimited = _read_body(status, headers, buffer, receive)
     # Bytes after the answer belong to no request of ours, and must not be taken for the next answer.
-    keeps_connection = delimited and not rest and _is_kept(version, headers)
+    words = [word.strip().lower() for value in _values(headers, "connection") for word in value.split(",")]
+    is_kept = "close" not in words and (version == b"1" or "keep-alive" in words)
+    keeps_connection = delimited and not rest and is_kept
     fields = {header.name: header.value for header in headers}
     return HttpResponse(status, body, fields, keeps_connection)
 
@@ -75,8 +77,7 @@ def _coming_parts(status: int, headers: "_Headers", buffer: bytes, receive: Rece
         yield _read_body(status, headers, buffer, receive)[0]
     else:
         yield buffer
-        while part := receive():
-            yield part
+        yield from iter(receive, b"")
 
 
 def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
@@ -91,8 +92,9 @@ def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
             buffer += _more(receive)
         if end > MOST_HEAD_BYTES:
             raise BrokenAnswer("its head is too long")
-        head, buffer = buffer[:end], buffer[end + 4 :]
-        version, status, headers = _parse_head(head)
+        first, *lines = buffer[:end].split(b"\r\n")
+        version, status = _read_status(first)
+        headers, buffer = [_read_header(line) for line in lines], buffer[end + 4 :]
         if status == HTTPStatus.SWITCHING_PROTOCOLS:
             raise BrokenAnswer("it switches protocols")
         if status >= HTTPStatus.OK:
@@ -108,13 +110,6 @@ class _Header(Struct, frozen=True):
 
 
 _Headers = Sequence[_Header]
-
-
-def _parse_head(head: bytes) -> tuple[bytes, int, _Headers]:
-    lines = head.split(b"\r\n")
-    version, status = _read_status(lines[0])
-    headers = [_read_header(line) for line in lines[1:]]
-    return version, status, headers
 
 
 def _remembered(read: Callable[[bytes], Read]) -> Callable[[bytes], Read]:
@@ -147,14 +142,6 @@ def _values(headers: _Headers, key: str) -> list[str]:
     return [header.value for header in headers if header.key == key]
 
 
-def _is_kept(version: bytes, headers: _Headers) -> bool:
-    values = _values(headers, "connection")
-    if not values:
-        return version == b"1"
-    words = [word.strip().lower() for value in values for word in value.split(",")]
-    return "close" not in words and (version == b"1" or "keep-alive" in words)
-
-
 def _read_body(status: int, headers: _Headers, buffer: bytes, receive: Receive) -> tuple[bytes, bytes, bool]:
     """Body, the bytes after it, and True if its end is known without the connection's."""
     if status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
@@ -163,12 +150,15 @@ def _read_body(status: int, headers: _Headers, buffer: bytes, receive: Receive) 
     if codings:
         if lengths or [coding.lower() for coding in codings] != ["chunked"]:
             raise BrokenAnswer("its length is given in two ways, or in a way that is not known")
-        return (*_read_chunks(buffer, receive), True)
+        # One buffer: each chunk may be a byte, whose object takes thirty.
+        body, chunks = bytearray(), _chunks(buffer, receive)
+        while True:
+            try:
+                body += next(chunks)
+            except StopIteration as end:
+                return bytes(body), end.value, True
     if not lengths:
-        parts = [buffer]
-        while part := receive():
-            parts.append(part)
-        return b"".join(parts), b"", False
+        return b"".join((buffer, *iter(receive, b""))), b"", False
     length = lengths.pop()
     if lengths or not _LENGTH.match(length):
         raise BrokenAnswer("its length is not a number")
@@ -194,16 +184,6 @@ def _read_exactly(length: int, buffer: bytes, receive: Receive) -> tuple[bytes, 
     return (whole, b"") if have == length else (whole[:length], whole[length:])
 
 
-def _read_chunks(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
-    # One buffer: each chunk may be a byte, whose object takes thirty.
-    body, chunks = bytearray(), _chunks(buffer, receive)
-    while True:
-        try:
-            body += next(chunks)
-        except StopIteration as end:
-            return bytes(body), end.value
-
-
 def _chunks(buffer: bytes, receive: Receive) -> Generator[bytes, None, bytes]:
     """Yields the chunks as they come; returns the bytes after them."""
     while True:
@@ -213,14 +193,11 @@ def _chunks(buffer: bytes, receive: Receive) -> Generator[bytes, None, bytes]:
             raise BrokenAnswer("a chunk's size is not a number")
         length = int(size[1], 16)
         if not length:
-            return _read_trailers(buffer, receive)
+            break
         part, buffer = _read_exactly(length + 2, buffer, receive)
         if part[-2:] != b"\r\n":
             raise BrokenAnswer("a chunk is longer than it says")
         yield part[:-2]
-
-
-def _read_trailers(buffer: bytes, receive: Receive) -> bytes:
     read = 0
     while True:
         line, buffer = _read_line(buffer, receive)

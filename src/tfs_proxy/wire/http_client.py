@@ -17,14 +17,8 @@ from msgspec.structs import replace
 
 from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.wire import error_body
 from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp, set_timeout
-from tfs_proxy.wire.error_body import (
-    MODEL_SERVER,
-    answer_too_large,
-    connection_closed,
-    not_answered,
-    not_reached,
-)
 from tfs_proxy.wire.http_answer import BrokenAnswer, ComingAnswer, Receive, read_coming, read_response
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -70,7 +64,7 @@ class Deadline:
         self._end = self._clock() + self._seconds
 
     def over(self) -> UpstreamTimeout:
-        return UpstreamTimeout(not_answered(self._server, self._seconds))
+        return UpstreamTimeout(error_body.not_answered(self._server, self._seconds))
 
 
 class Patience(Struct, frozen=True):
@@ -90,7 +84,7 @@ class Patience(Struct, frozen=True):
         """Do nothing: every step has its own time."""
 
     def over(self) -> UpstreamTimeout:
-        return UpstreamTimeout(f"{MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
+        return UpstreamTimeout(f"{error_body.MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
 
 
 class Exchange:
@@ -129,7 +123,7 @@ class Exchange:
                 self._received = 0
                 yield part
         except BrokenAnswer as error:
-            raise UpstreamUnavailable(connection_closed(self._server)) from error
+            raise UpstreamUnavailable(error_body.connection_closed(self._server)) from error
         finally:
             _end(self._connection)
 
@@ -188,7 +182,7 @@ class Exchange:
             raise ConnectionResetError(str(error)) from error
         self._received += len(part)
         if self._received > self._most_bytes:
-            raise AnswerTooLarge(answer_too_large(self._server, self._most_bytes))
+            raise AnswerTooLarge(error_body.answer_too_large(self._server, self._most_bytes))
         return part
 
 
@@ -236,7 +230,7 @@ class ConnectionPool:
         *,
         idle: int = 256,
         connect: Connect = connect_tcp,
-        server: str = MODEL_SERVER,
+        server: str = error_body.MODEL_SERVER,
         most_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -290,11 +284,11 @@ class ConnectionPool:
             if kept is None:
                 raise
             # The request was sent, and may have ended the server: it is no NotReached.
-            raise UpstreamUnavailable(connection_closed(self._server)) from error
+            raise UpstreamUnavailable(error_body.connection_closed(self._server)) from error
         try:
             return self._run(exchange, fresh)
         except ConnectionError as error:
-            raise UpstreamUnavailable(connection_closed(self._server)) from error
+            raise UpstreamUnavailable(error_body.connection_closed(self._server)) from error
 
     def stream(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> ComingAnswer:
         """POST on a connection of its own; returns once the answer's head is there.
@@ -308,7 +302,7 @@ class ConnectionPool:
             return exchange.begin(connection)
         except ConnectionError as error:
             connection.close()
-            raise UpstreamUnavailable(connection_closed(self._server)) from error
+            raise UpstreamUnavailable(error_body.connection_closed(self._server)) from error
         except BaseException:
             connection.close()
             raise
@@ -336,7 +330,7 @@ class ConnectionPool:
         try:
             return self._connect(self._host, self._port, seconds)
         except OSError as error:
-            raise NotReached(not_reached(self._server)) from error
+            raise NotReached(error_body.not_reached(self._server)) from error
 
     def _take(self) -> socket.socket | None:
         """The most recently used idle connection that the server has not closed."""
@@ -371,7 +365,7 @@ def get(
     headers: Mapping[str, str] | None = None,
     *,
     connect: Connect = connect_tcp,
-    server: str = MODEL_SERVER,
+    server: str = error_body.MODEL_SERVER,
 ) -> HttpResponse:
     """GET ``path`` once, on a connection of its own. Raises as `ConnectionPool.request` does."""
     timeouts = Timeouts(timeout_seconds, connect_seconds=timeout_seconds)

@@ -129,8 +129,18 @@ def app_of(
         with suppress(_Gone):
             try:
                 _refuse_repeated(scope, only_once)
-                async with held(_declared(request, body_bytes)):
-                    response = await _answer(request, receive, respond, body_bytes)
+                declared = int(request.headers.get("content-length", 0))
+                unknown = "transfer-encoding" in request.headers
+                async with held(body_bytes if unknown else min(declared, body_bytes)):
+                    try:
+                        body = await _read(request, receive, body_bytes)
+                        response = await respond(replace(request, body=body))
+                    except (_TooLarge, _Gone):
+                        raise
+                    except Exception:
+                        log.exception("a request failed")
+                        status = HTTPStatus.INTERNAL_SERVER_ERROR
+                        response = HttpResponse.error(status, INTERNAL_ERROR)
             except _TooLarge:
                 await _discard(request, receive)
                 text = body_too_large(f"{body_bytes // MEGABYTE} MB")
@@ -140,11 +150,20 @@ def app_of(
                 response = refused(request, HttpResponse.error(HTTPStatus.BAD_REQUEST, str(error)))
             except Overloaded as error:
                 await _discard(request, receive)
-                response = refused(request, _unavailable(str(error)))
+                response = HttpResponse.error(
+                    HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers={"Retry-After": "1"}
+                )
+                response = refused(request, response)
             if isinstance(response, StreamedResponse):
                 await _send_stream(receive, send, response)
             else:
-                await _send(send, response)
+                headers = {"Content-Length": str(len(response.body)), **response.headers}
+                if response.body and response.header("Content-Type") is None:
+                    headers["Content-Type"] = JSON
+                if not response.keeps_connection:
+                    headers["Connection"] = "close"
+                await send(_head(response.status, headers))
+                await send({"type": "http.response.body", "body": response.body})
 
     return app
 
@@ -163,29 +182,6 @@ def _refuse_repeated(scope: Message, name: str) -> None:
     """Raises BadInput if a header is repeated: two servers could read that differently."""
     if [key for key, _ in scope["headers"]].count(name.lower().encode()) > 1:
         raise BadInput(f"the header {name} stands more than once")
-
-
-def _declared(request: HttpRequest, limit: int) -> int:
-    """Size of the body by its head; for one in chunks, the limit."""
-    if "transfer-encoding" in request.headers:
-        return limit
-    return min(int(request.headers.get("content-length", 0)), limit)
-
-
-async def _answer(
-    request: HttpRequest, receive: Receive, respond: Respond, body_bytes: int
-) -> HttpResponse | StreamedResponse:
-    try:
-        return await respond(replace(request, body=await _read(request, receive, body_bytes)))
-    except (_TooLarge, _Gone):
-        raise
-    except Exception:
-        log.exception("a request failed")
-        return HttpResponse.error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
-
-
-def _unavailable(text: str) -> HttpResponse:
-    return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"Retry-After": "1"})
 
 
 async def _read(request: HttpRequest, receive: Receive, limit: int) -> bytes:
@@ -219,16 +215,6 @@ async def _discard(request: HttpRequest, receive: Receive) -> None:
         async with asyncio.timeout(DISCARD_SECONDS):
             while (await _part(receive))[1]:
                 pass
-
-
-async def _send(send: Send, response: HttpResponse) -> None:
-    headers = {"Content-Length": str(len(response.body)), **response.headers}
-    if response.body and response.header("Content-Type") is None:
-        headers["Content-Type"] = JSON
-    if not response.keeps_connection:
-        headers["Connection"] = "close"
-    await send(_head(response.status, headers))
-    await send({"type": "http.response.body", "body": response.body})
 
 
 async def _send_stream(receive: Receive, send: Send, response: StreamedResponse) -> None:

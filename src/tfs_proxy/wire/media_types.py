@@ -193,10 +193,9 @@ def _parse(text: str) -> MediaType | None:
         if parameter is None:
             return None
         if parameter[1]:
-            parameters[parameter[1].lower()] = _unquoted(parameter[2])
+            value = parameter[2]
+            if value.startswith('"'):
+                value = re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL)
+            parameters[parameter[1].lower()] = value
         end = parameter.end()
     return MediaType(name, parameters, name)
-
-
-def _unquoted(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if value.startswith('"') else value

@@ -10,20 +10,11 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
+from tfs_proxy.data import shapes
 from tfs_proxy.data.arrays import typed
 from tfs_proxy.data.formats.framing import RECORDIO_MAGIC, recordio, tfrecords
 from tfs_proxy.data.formats.raw_bytes import string_input, strings_batch
 from tfs_proxy.data.serving_json.documents import BASE64, base64_of
-from tfs_proxy.data.shapes import (
-    PASSES,
-    Declared,
-    fits,
-    fitted,
-    has_records,
-    is_possible,
-    one_record_only,
-    shape_text,
-)
 from tfs_proxy.values.batch import BYTES, Batch, Examples
 from tfs_proxy.values.errors import BadInput, from_client
 from tfs_proxy.values.memory import ELEMENT_BYTES, RECORD_BYTES, STRING_BYTES, MemoryBudget
@@ -65,7 +56,7 @@ def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
     if not records:
         raise BadInput("The body has no records.")
     inputs = {name: _column(records, spec) for name, spec in signature.inputs.items()}
-    return fitted(Batch(inputs, len(records)), signature)
+    return shapes.fitted(Batch(inputs, len(records)), signature)
 
 
 def examples_of_features(records: Sequence[Record], budget: MemoryBudget) -> Examples:
@@ -102,19 +93,19 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
         rows.append(typed(_values(feature, spec), spec, subject).reshape(_shape(feature, wanted, subject)))
         if rows[-1].shape != rows[0].shape:
             raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
-    if not is_possible((len(rows), *rows[0].shape)):
+    if not shapes.is_possible((len(rows), *rows[0].shape)):
         raise BadInput(f'The feature "{spec.name}" of all records together has a shape that no array has.')
     return np.stack(rows)
 
 
-def _wanted(feature: Feature, spec: TensorSpec, records: int) -> Declared:
+def _wanted(feature: Feature, spec: TensorSpec, records: int) -> shapes.Declared:
     """Shape that the signature has for one record: all of it if it has no size for the records."""
     if spec.shape is None:
         return None
     size = feature.values.size
-    is_whole = not has_records(spec) and size != _size(spec.shape[1:])
+    is_whole = not shapes.has_records(spec) and size != _size(spec.shape[1:])
     if is_whole and records > 1 and size == _size(spec.shape):
-        raise one_record_only(spec, f"{records} records")
+        raise shapes.one_record_only(spec, f"{records} records")
     return spec.shape if is_whole and records == 1 else spec.shape[1:]
 
 
@@ -129,14 +120,16 @@ def _values(feature: Feature, spec: TensorSpec) -> npt.NDArray[Any]:
     return values.astype(np.bool_) if is_bool else values
 
 
-def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:
+def _shape(feature: Feature, wanted: shapes.Declared, subject: str) -> Shape:
     """Shape of one record: the feature's own if it has one and the signature takes it."""
     size = feature.values.size
     own = feature.shape
-    if own is not None and fits(own, wanted):
+    if own is not None and shapes.fits(own, wanted):
         return own
     if own is not None and len(own) > 1:
-        raise BadInput(f"{subject} has shape {list(own)}, but the model takes {_text(wanted)}.{PASSES}")
+        raise BadInput(
+            f"{subject} has shape {list(own)}, but the model takes {_text(wanted)}.{shapes.PASSES}"
+        )
     if wanted is None:
         return () if size == 1 else (size,)
     unknown = wanted.count(None)
@@ -146,12 +139,12 @@ def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:
         )
     known = _size(wanted)
     if size != known if not unknown else (not known or size % known):
-        raise BadInput(f"{subject} has {size} values, but the model takes {_text(wanted)}.{PASSES}")
+        raise BadInput(f"{subject} has {size} values, but the model takes {_text(wanted)}.{shapes.PASSES}")
     return tuple(size // known if length is None else length for length in wanted)
 
 
 def _text(wanted: Sequence[int | None] | None) -> str:
-    return shape_text(wanted) if wanted else "one value"
+    return shapes.shape_text(wanted) if wanted else "one value"
 
 
 def decode_example(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
@@ -313,7 +306,7 @@ def _feature(value: Any, subject: str, budget: MemoryBudget) -> Feature:
     shape = tuple(tensor.shape)
     if len(shape) > _MAX_DIMENSIONS:
         raise BadInput(f"{subject} has {len(shape)} dimensions.")
-    if not is_possible(shape):
+    if not shapes.is_possible(shape):
         raise BadInput(f"{subject} has a shape that no array has.")
     if len(tensor.keys):
         keys = numbers_of(tensor.keys, np.uint64, budget, subject)

@@ -15,18 +15,10 @@ import numpy.typing as npt
 import orjson
 
 from tfs_proxy.data.formats.outputs import columns_of_outputs, json_of_outputs, lines_of_outputs
+from tfs_proxy.data.serving_json import requests
 from tfs_proxy.data.serving_json.columns import batch_of
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, is_base64
 from tfs_proxy.data.serving_json.numbers import is_numeric, json_array
-from tfs_proxy.data.serving_json.requests import (
-    COLUMN,
-    EXAMPLES,
-    PREDICT,
-    ROW,
-    SIGNATURE_NAME,
-    decode_serving_form,
-    serving_form,
-)
 from tfs_proxy.data.shapes import fitted, has_records, listed, one_record_only, takes_one
 from tfs_proxy.values.batch import Batch, Examples, Outputs
 from tfs_proxy.values.errors import BadInput, NotAcceptable
@@ -40,8 +32,10 @@ def decode_json(body: bytes, signature: Signature, budget: MemoryBudget) -> Batc
     if fast is not None:
         return fast
     values = documents(body, budget)
-    form = serving_form(values, PREDICT)
-    return decode_documents(values, signature) if form is None else decode_serving_form(form, signature)
+    form = requests.serving_form(values, requests.PREDICT)
+    return (
+        decode_documents(values, signature) if form is None else requests.decode_serving_form(form, signature)
+    )
 
 
 def decode_documents(values: Sequence[Any], signature: Signature) -> Batch:
@@ -98,7 +92,7 @@ def _refuse_encoded_twice(values: Sequence[Any], signature: Signature) -> None:
         held = orjson.loads(values[0])
     except orjson.JSONDecodeError:
         return
-    known = {ROW, COLUMN, *signature.inputs}
+    known = {requests.ROW, requests.COLUMN, *signature.inputs}
     takes_strings = any(spec.dtype == "DT_STRING" for spec in signature.inputs.values())
     if (type(held) is dict and known & held.keys()) or (type(held) in {dict, list} and not takes_strings):
         raise BadInput(
@@ -109,10 +103,10 @@ def _refuse_encoded_twice(values: Sequence[Any], signature: Signature) -> None:
 
 def records_in(form: Mapping[str, Any]) -> int:
     """Number of records in an object of TF Serving's form."""
-    for key in (ROW, EXAMPLES):
+    for key in (requests.ROW, requests.EXAMPLES):
         if type(form.get(key)) is list:
             return len(form[key])
-    value = form.get(COLUMN)
+    value = form.get(requests.COLUMN)
     columns = value.values() if type(value) is dict else [value]
     return max((len(column) for column in columns if type(column) is list), default=1)
 
@@ -134,7 +128,7 @@ def _numbers(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch |
     return fitted(Batch({name: array}, len(array)), signature)
 
 
-_WRITERS = {None: lines_of_outputs, ROW: json_of_outputs, COLUMN: columns_of_outputs}
+_WRITERS = {None: lines_of_outputs, requests.ROW: json_of_outputs, requests.COLUMN: columns_of_outputs}
 
 
 class Documents(Batch, frozen=True, kw_only=True):
@@ -196,17 +190,19 @@ def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
 
 
 def _key(value: Any, signature: Signature) -> str | None:
-    form = serving_form([value], PREDICT) or {}
-    return next((key for key in (ROW, COLUMN) if key in form and key not in signature.inputs), None)
+    form = requests.serving_form([value], requests.PREDICT) or {}
+    return next(
+        (key for key in (requests.ROW, requests.COLUMN) if key in form and key not in signature.inputs), None
+    )
 
 
 def _decoded(value: Any, key: str | None, signature: Signature) -> Batch:
     if key is None:
         return listed(batch_of([value], signature), signature)
-    name = value.get(SIGNATURE_NAME) or signature.name
+    name = value.get(requests.SIGNATURE_NAME) or signature.name
     if name != signature.name:
         raise BadInput(f'It is for the signature "{name}": name it in tfs-signature-name, for all of them.')
-    return decode_serving_form(value, signature)
+    return requests.decode_serving_form(value, signature)
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]], parts: Sequence[Batch]) -> npt.NDArray[Any]:

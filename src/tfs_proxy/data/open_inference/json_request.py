@@ -9,19 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from tfs_proxy.data.open_inference import infer_request
 from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_named, from_raw
-from tfs_proxy.data.open_inference.infer_request import (
-    BINARY_DATA,
-    BINARY_DATA_OUTPUT,
-    BINARY_DATA_SIZE,
-    CLASSIFICATION,
-    InferInput,
-    InferRequest,
-    Parameters,
-    RequestedOutput,
-    checked_shape,
-    named,
-)
 from tfs_proxy.data.serving_json.columns import Irregular, flattened
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.data.serving_json.numbers import JSONArray, JSONObject, numbers_of, parse
@@ -39,7 +28,7 @@ MOST_PARAMETERS = 1_000
 _SHOWN_CHARACTERS = 100
 
 
-def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> InferRequest:
+def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> infer_request.InferRequest:
     """Read a body whose first ``json_size`` bytes are JSON; None: all of it.
 
     The arrays may share the body's memory. Raises BadInput that names the tensor and what is wrong, and
@@ -50,7 +39,7 @@ def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> In
     if json_size > len(body):
         raise BadInput(f"The body has {len(body)} bytes, but its JSON is said to have {json_size}.")
     if not json_size:
-        return InferRequest(raw=body, parameters={BINARY_DATA_OUTPUT: True})
+        return infer_request.InferRequest(raw=body, parameters={infer_request.BINARY_DATA_OUTPUT: True})
     return _RequestReader(body[:json_size], memoryview(body)[json_size:], budget).read()
 
 
@@ -77,7 +66,7 @@ class _RequestReader:
         self._budget = budget
         self._has_counted = False
 
-    def read(self) -> InferRequest:
+    def read(self) -> infer_request.InferRequest:
         self._budget.take_parsed(self._text)
         try:
             # simdjson makes no object for each value.
@@ -93,17 +82,17 @@ class _RequestReader:
             raise BadInput('The request needs "inputs": a list of tensors.')
         if self._raw:
             raise BadInput(f"The body has {len(self._raw)} bytes behind the binary data of its inputs.")
-        binary = parameters.get(BINARY_DATA_OUTPUT) is True
+        binary = parameters.get(infer_request.BINARY_DATA_OUTPUT) is True
         outputs = tuple(_output(element, binary) for element in _elements(document, "outputs"))
         names: set[str] = set()
         for output in outputs:
             if output.name in names:
-                raise BadInput(f"{named('output', output.name)} is asked for twice.")
+                raise BadInput(f"{infer_request.named('output', output.name)} is asked for twice.")
             names.add(output.name)
         request_id = document.get("id")
         if request_id is not None and not isinstance(request_id, str):
             raise BadInput('"id" must be a string.')
-        return InferRequest(inputs, outputs, request_id or "", parameters)
+        return infer_request.InferRequest(inputs, outputs, request_id or "", parameters)
 
     def _count_objects(self) -> None:
         """Count the text's Python objects, once, before the first list of them is made.
@@ -114,41 +103,47 @@ class _RequestReader:
             self._has_counted = True
             self._budget.take_json(self._text)
 
-    def _input(self, element: Any) -> InferInput:
+    def _input(self, element: Any) -> infer_request.InferInput:
         name = _name(element, "input")
-        subject = named("input", name)
+        subject = infer_request.named("input", name)
         parameters = _parameters(element, subject)
         datatype = datatype_named(element.get("datatype"), subject)
-        shape = checked_shape(_listed(element.get("shape")), subject)
-        data, size = element.get("data"), parameters.get(BINARY_DATA_SIZE)
+        shape = infer_request.checked_shape(_listed(element.get("shape")), subject)
+        data, size = element.get("data"), parameters.get(infer_request.BINARY_DATA_SIZE)
         if (data is None) == (size is None):
             which = "both" if size is not None else "neither"
-            raise BadInput(f'{subject} has {which} of "data" and {BINARY_DATA_SIZE}: give one of them.')
+            raise BadInput(
+                f'{subject} has {which} of "data" and {infer_request.BINARY_DATA_SIZE}: give one of them.'
+            )
         if size is None:
-            return InferInput(name, datatype, array_of(data, datatype, shape, subject, self._count_objects))
-        return InferInput(
+            return infer_request.InferInput(
+                name, datatype, array_of(data, datatype, shape, subject, self._count_objects)
+            )
+        return infer_request.InferInput(
             name, datatype, from_raw(self._taken(size, subject), datatype, shape, subject, self._budget)
         )
 
     def _taken(self, size: object, subject: str) -> memoryview:
         if type(size) is not int or size < 0:
-            raise BadInput(f"{subject}: {BINARY_DATA_SIZE} must be a whole number that is not negative.")
+            raise BadInput(
+                f"{subject}: {infer_request.BINARY_DATA_SIZE} must be a whole number that is not negative."
+            )
         if size > len(self._raw):
             raise BadInput(f"{subject} has {size} bytes of binary data, but only {len(self._raw)} are left.")
         taken, self._raw = self._raw[:size], self._raw[size:]
         return taken
 
 
-def _output(element: Any, binary: bool) -> RequestedOutput:
+def _output(element: Any, binary: bool) -> infer_request.RequestedOutput:
     name = _name(element, "output")
-    subject = named("output", name)
+    subject = infer_request.named("output", name)
     parameters = _parameters(element, subject)
-    if CLASSIFICATION in parameters:
-        raise BadInput(f'{subject}: the parameter "{CLASSIFICATION}" is not supported.')
-    wanted = parameters.get(BINARY_DATA, binary)
+    if infer_request.CLASSIFICATION in parameters:
+        raise BadInput(f'{subject}: the parameter "{infer_request.CLASSIFICATION}" is not supported.')
+    wanted = parameters.get(infer_request.BINARY_DATA, binary)
     if not isinstance(wanted, bool):
-        raise BadInput(f"{subject}: {BINARY_DATA} must be true or false.")
-    return RequestedOutput(name, wanted)
+        raise BadInput(f"{subject}: {infer_request.BINARY_DATA} must be true or false.")
+    return infer_request.RequestedOutput(name, wanted)
 
 
 def _elements(document: Any, key: str) -> Iterator[Any]:
@@ -173,7 +168,7 @@ def _name(element: Any, kind: str) -> str:
     return name
 
 
-def _parameters(element: Any, subject: str) -> Parameters:
+def _parameters(element: Any, subject: str) -> infer_request.Parameters:
     given = element.get("parameters")
     if given is None:
         return {}

@@ -19,6 +19,9 @@ from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS, Kind, dtype_of
 
 _SHOWN_CHARACTERS = 40
+_SERVING_HINT = (
+    " TensorFlow Serving's own form has to be the only document of its body, or application/jsonlines."
+)
 _ALLOWED: Mapping[Kind, frozenset[type]] = {
     Kind.FLOAT: frozenset({float, int}),
     Kind.INTEGER: frozenset({int}),
@@ -83,8 +86,14 @@ def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
     """
     if not records:
         raise BadInput("The body holds no records.")
-    named = _named(records)
-    if named:
+    by_name = [type(record) is dict and not is_base64(record) for record in records]
+    if any(by_name):
+        if not all(by_name):
+            odd = by_name.index(not by_name[0])
+            what = "an object" if by_name[odd] else "not an object"
+            raise BadInput(
+                f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs."
+            )
         expected = signature.inputs.keys()
         for number, record in enumerate(records, 1):
             if record.keys() == expected:
@@ -92,7 +101,7 @@ def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
             for name in (name for name in record if name not in expected):
                 raise BadInput(
                     f"Record {number} names {_shown(name)}, which is not an input of the model "
-                    f"({_names(signature)})." + _serving_hint(name)
+                    f"({_names(signature)}).{_SERVING_HINT if name in {'instances', 'inputs'} else ''}"
                 )
             missing = ", ".join(f'"{name}"' for name in sorted(expected - record.keys()))
             raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
@@ -146,24 +155,6 @@ def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
     return _numbers(flat, len(values), spec, dtype).reshape(shape)
 
 
-def _named(records: Sequence[Any]) -> bool:
-    """True if records are objects by input name; raises BadInput if only some are."""
-    by_name = [type(record) is dict and not is_base64(record) for record in records]
-    if all(by_name):
-        return True
-    if any(by_name):
-        odd = by_name.index(not by_name[0])
-        what = "an object" if by_name[odd] else "not an object"
-        raise BadInput(f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs.")
-    return False
-
-
-def _serving_hint(name: str) -> str:
-    if name not in {"instances", "inputs"}:
-        return ""
-    return " TensorFlow Serving's own form has to be the only document of its body, or application/jsonlines."
-
-
 def _names(signature: Signature) -> str:
     return ", ".join(sorted(signature.inputs)) or "none"
 
@@ -174,27 +165,18 @@ def _location(index: int, size: int, records: int, spec: TensorSpec) -> str:
 
 
 def _irregular(error: Irregular, records: int, spec: TensorSpec) -> BadInput:
+    level = error.elements
+    if error.reason is Irregularity.DEEP:
+        return BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.')
     if error.reason is Irregularity.MIXED:
-        return _mixed(error.elements, records, spec)
-    if error.reason is Irregularity.RAGGED:
-        return _ragged(error.elements, records, spec)
-    return BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.')
-
-
-def _mixed(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
-    first = type(level[0]) is list
-    odd = next(i for i, value in enumerate(level) if (type(value) is list) != first)
-    location = _location(odd, len(level), records, spec)
-    return BadInput(
-        f"{location}: {_shown(level[odd])} is where others have {'lists' if first else 'plain values'}."
-    )
-
-
-def _ragged(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
-    usual = len(level[0])
-    odd = next(i for i, value in enumerate(level) if len(value) != usual)
-    location = _location(odd, len(level), records, spec)
-    return BadInput(f"{location}: a list of {len(level[odd])} values where the first has {usual}.")
+        first = type(level[0]) is list
+        odd = next(i for i, value in enumerate(level) if (type(value) is list) != first)
+        what = f"{_shown(level[odd])} is where others have {'lists' if first else 'plain values'}"
+    else:
+        usual = len(level[0])
+        odd = next(i for i, value in enumerate(level) if len(value) != usual)
+        what = f"a list of {len(level[odd])} values where the first has {usual}"
+    return BadInput(f"{_location(odd, len(level), records, spec)}: {what}.")
 
 
 def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -203,17 +185,14 @@ def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtyp
         with np.errstate(over="ignore"):
             return np.array(flat, dtype)
     except OverflowError:
-        raise _out_of_range(flat, records, spec, dtype) from None
-
-
-def _out_of_range(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> BadInput:
+        pass
     for index, value in enumerate(flat):
         try:
             np.array(value, dtype)
         except OverflowError:
             location = _location(index, len(flat), records, spec)
-            return BadInput(f"{location}: {_shown(value)} is out of the range of {spec.dtype}.")
-    return BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
+            raise BadInput(f"{location}: {_shown(value)} is out of the range of {spec.dtype}.") from None
+    raise BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
 
 
 def _bytes(value: Any) -> bytes:

@@ -234,7 +234,14 @@ def parse(body: bytes) -> Any:
     Raises ValueError for text that simdjson does not read.
     """
     if len(body) > _KEPT_BYTES:
-        return _parse_large(body)
+        if len(body) > _LARGE_BYTES or not _LARGE_PARSER_LOCK.acquire(blocking=False):
+            return _parse_anew(body)
+        try:
+            return _LARGE_PARSER.parse(body)
+        except RuntimeError:  # another thread still uses what it has parsed
+            return _parse_anew(body)
+        finally:
+            _LARGE_PARSER_LOCK.release()
     parser = getattr(_PARSERS, "own", None)
     if parser is None:
         parser = _PARSERS.own = simdjson.Parser()
@@ -243,17 +250,6 @@ def parse(body: bytes) -> Any:
     except RuntimeError:
         # A parser parses nothing anew while something that it parsed before is still in use.
         return _parse_anew(body)
-
-
-def _parse_large(body: bytes) -> Any:
-    if len(body) > _LARGE_BYTES or not _LARGE_PARSER_LOCK.acquire(blocking=False):
-        return _parse_anew(body)
-    try:
-        return _LARGE_PARSER.parse(body)
-    except RuntimeError:  # another thread still uses what it has parsed
-        return _parse_anew(body)
-    finally:
-        _LARGE_PARSER_LOCK.release()
 
 
 def _parse_anew(body: bytes) -> Any:
@@ -271,12 +267,7 @@ def numbers_of(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
     """
     letter, widest = _BUFFERS[dtype.kind in "iu", dtype == np.uint64]
     values = np.frombuffer(array.as_buffer(of_type=letter), widest)
-    return values if _fit(values, dtype) else None
-
-
-def _fit(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """True if whole numbers are within the range of ``dtype``; any number may become a float."""
     if dtype.kind == "f" or not values.size:
-        return True
+        return values
     limits = np.iinfo(dtype)
-    return bool(values.min() >= limits.min and values.max() <= limits.max)
+    return values if values.min() >= limits.min and values.max() <= limits.max else None

@@ -224,18 +224,23 @@ def read_outputs(body: bytes, signature: Signature) -> Outputs:
     """
     answer = read_answer(body)
     try:
-        if "predictions" in answer:
-            columns = _columns_of_rows(answer["predictions"], signature)
-        else:
-            columns = _columns(answer["outputs"], signature)
-        return {
-            name: _array(value, signature.outputs[name], unwrap="predictions" not in answer)
-            for name, value in columns.items()
-        }
+        by_row = "predictions" in answer
+        columns = answer["predictions" if by_row else "outputs"]
+        if len(signature.outputs) == 1:
+            columns = dict.fromkeys(signature.outputs, columns)
+        elif by_row:
+            columns = {name: [row[name] for row in columns] for name in signature.outputs}
+        arrays = {}
+        for name, value in columns.items():
+            spec = signature.outputs[name]
+            # A column may be a scalar, so it is wrapped to be read.
+            array = column(value, spec) if by_row else column([value], spec)[0]
+            arrays[name] = np.asarray(array, object if spec.dtype == "DT_STRING" else None)
     except (KeyError, TypeError, BadInput) as error:
         raise UpstreamError(
             f"The model server's answer does not fit the signature {signature.name}."
         ) from error
+    return arrays
 
 
 def read_answer(body: bytes) -> Mapping[str, Any]:
@@ -243,18 +248,13 @@ def read_answer(body: bytes) -> Mapping[str, Any]:
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
-        answer = _lenient(body)
+        try:  # with NaN or infinities, or with strings that are not UTF-8
+            answer = json.loads(body.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError) as error:
+            raise UpstreamError("The model server's answer is not JSON.") from error
     if not isinstance(answer, dict):
         raise UpstreamError("The model server's answer is not a JSON object.")
     return answer
-
-
-def _lenient(body: bytes) -> Any:
-    """Parse an answer with NaN or infinities, or with strings that are not UTF-8."""
-    try:
-        return json.loads(body.decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError) as error:
-        raise UpstreamError("The model server's answer is not JSON.") from error
 
 
 def with_base64(body: bytes) -> bytes:
@@ -272,19 +272,3 @@ def _with_base64(value: Any) -> Any:
             raw = value.encode("utf-8", "surrogateescape")
             return value if text_of(raw) is not None else {BASE64: base64_of(raw)}
     return value
-
-
-def _columns_of_rows(predictions: Sequence[Any], signature: Signature) -> Mapping[str, Any]:
-    if len(signature.outputs) == 1:
-        return dict.fromkeys(signature.outputs, predictions)
-    return {name: [row[name] for row in predictions] for name in signature.outputs}
-
-
-def _columns(outputs: Any, signature: Signature) -> Mapping[str, Any]:
-    return dict.fromkeys(signature.outputs, outputs) if len(signature.outputs) == 1 else outputs
-
-
-def _array(value: Any, spec: TensorSpec, *, unwrap: bool) -> npt.NDArray[Any]:
-    """Convert the values of one output; a column may be a scalar, so it is wrapped to be read."""
-    array = column([value], spec)[0] if unwrap else column(value, spec)
-    return np.asarray(array, object if spec.dtype == "DT_STRING" else None)

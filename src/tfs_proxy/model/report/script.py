@@ -5,17 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.model.script_syntax import (
-    HANDLERS,
-    SCRIPT_MODEL_FUNCTIONS,
-    STREAM,
-    AstNames,
-    bound_to_one_thread,
-    doubts_about,
-    fault_of,
-    read_ast_names,
-    reads_in_parts,
-)
+from tfs_proxy.model import script_syntax
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import ModelLayout
 
@@ -43,7 +33,7 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
     Raises ScriptLoadError if it is not valid Python.
     """
     path = layout.shown_script
-    ast_names = read_ast_names(layout.script)
+    ast_names = script_syntax.read_ast_names(layout.script)
     if ast_names is None:
         return ScriptFindings(f"none: there is no {path}")
     if ast_names.fault:
@@ -51,44 +41,46 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
     if script_model:
         sentence = f"{path} is the model itself{_functions(ast_names)}; no model server"
     else:
-        in_parts = ", and reads bodies in parts" if reads_in_parts(ast_names) else ""
+        in_parts = ", and reads bodies in parts" if script_syntax.reads_in_parts(ast_names) else ""
         sentence = f"{path} defines {_handlers(ast_names)}{in_parts}"
     return ScriptFindings(
         sentence=sentence,
         notes=_notes(ast_names, path, script_model=script_model),
-        warnings=doubts_about(ast_names, path, script_model=script_model),
-        fault=fault_of(ast_names, path, script_model=script_model),
-        one_thread=tuple(bound_to_one_thread(ast_names, path)),
+        warnings=script_syntax.doubts_about(ast_names, path, script_model=script_model),
+        fault=script_syntax.fault_of(ast_names, path, script_model=script_model),
+        one_thread=tuple(script_syntax.bound_to_one_thread(ast_names, path)),
     )
 
 
-def _handlers(ast_names: AstNames) -> str:
-    streams = (STREAM,) if ast_names.streams else ()
-    match (*ast_names.defined(HANDLERS), *streams):
+def _handlers(ast_names: script_syntax.AstNames) -> str:
+    streams = (script_syntax.STREAM,) if ast_names.streams else ()
+    match (*ast_names.defined(script_syntax.HANDLERS), *streams):
         case ():
-            return f"none of {', '.join(HANDLERS)}"
-        case ("handler", str() as other, *_) as handlers if other != STREAM:
-            unused = [name for name in handlers[1:] if name != STREAM]
+            return f"none of {', '.join(script_syntax.HANDLERS)}"
+        case ("handler", str() as other, *_) as handlers if other != script_syntax.STREAM:
+            unused = [name for name in handlers[1:] if name != script_syntax.STREAM]
             also = "; stream serves streams" if streams else ""
             return f"handler, which is used; its {words_joined(unused)} {_are(unused)} not{also}"
         case handlers:
             return words_joined(handlers)
 
 
-def _functions(ast_names: AstNames) -> str:
+def _functions(ast_names: script_syntax.AstNames) -> str:
     """Reason why a script is the model itself, for the report."""
-    functions = ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
+    functions = ast_names.defined(script_syntax.SCRIPT_MODEL_FUNCTIONS)
     if not functions:
         return ", by what it imports"
-    defaults = [] if "transform_fn" in functions else list(SCRIPT_MODEL_FUNCTIONS[1:-1])
+    defaults = [] if "transform_fn" in functions else list(script_syntax.SCRIPT_MODEL_FUNCTIONS[1:-1])
     missing = [name for name in defaults if name not in functions]
     rest = f" (and the default of {words_joined(missing)})" if missing else ""
     return f": it defines {words_joined(functions)}{rest}"
 
 
-def _notes(ast_names: AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
+def _notes(ast_names: script_syntax.AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
     """Warnings on functions of the other kind of script, which are never called."""
-    uncalled = ast_names.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS)
+    uncalled = ast_names.defined(
+        script_syntax.HANDLERS if script_model else script_syntax.SCRIPT_MODEL_FUNCTIONS
+    )
     why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
     return (f"{words_joined(uncalled)} in {path} {_are(uncalled)} not called: {why}.",) if uncalled else ()
 

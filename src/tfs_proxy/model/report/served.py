@@ -7,15 +7,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tfs_proxy.model import script_syntax
 from tfs_proxy.model.discover import ROOT_MODEL_NAME, DiscoveredModel, default_model, discover
-from tfs_proxy.model.script_syntax import (
-    HANDLERS,
-    SCRIPT_MODEL_FUNCTIONS,
-    form_of,
-    misspelt,
-    read_ast_names,
-    reads_in_parts,
-)
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import names
 from tfs_proxy.values.deployment import BY_MODEL, BY_SCRIPT, OFF, BodyLimits, Doors
@@ -92,7 +85,7 @@ class Served(Struct, frozen=True):
     @property
     def has_stream(self) -> bool:
         """True if the script serves bidirectional streams itself."""
-        ast_names = read_ast_names(self.layout.script)
+        ast_names = script_syntax.read_ast_names(self.layout.script)
         return ast_names is not None and ast_names.streams
 
     @property
@@ -119,12 +112,12 @@ class Served(Struct, frozen=True):
 
 def body_limits(script: str | None, settings: Settings) -> BodyLimits:
     """Limits of bodies; none for those that ``script`` reads in parts, if the settings give none."""
-    ast_names = None if script is None else read_ast_names(Path(script))
+    ast_names = None if script is None else script_syntax.read_ast_names(Path(script))
     return BodyLimits(
         settings.max_payload_bytes,
         settings.max_decoded_bytes,
         settings.max_decoded_total_bytes,
-        settings.max_payload_mb == 0 and ast_names is not None and reads_in_parts(ast_names),
+        settings.max_payload_mb == 0 and ast_names is not None and script_syntax.reads_in_parts(ast_names),
     )
 
 
@@ -143,7 +136,9 @@ def look_into(root: Path, settings: Settings) -> Served:
     If there is a SavedModel, the script's functions don't matter. Raises DiscoveryError if there is neither,
     ScriptLoadError if there is only a script and it is not valid Python, and the errors of `discover`.
     """
-    layout = _layout(root, settings)
+    layout = ModelLayout(root).with_program(settings.program)
+    if not layout.script.is_file() and settings.universal_code is not None:
+        layout = ModelLayout.with_code(root, Path(settings.universal_code), settings.program)
     try:
         models = discover(root)
     except NoModelFound as error:
@@ -172,28 +167,20 @@ def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]
     return Served(layout, renamed, new_names[default], new_names)
 
 
-def _layout(root: Path, settings: Settings) -> ModelLayout:
-    """Layout with the folder's own script, or with the default script of the settings."""
-    layout = ModelLayout(root).with_program(settings.program)
-    if layout.script.is_file() or settings.universal_code is None:
-        return layout
-    return ModelLayout.with_code(root, Path(settings.universal_code), settings.program)
-
-
 def _refuse_unless_script_model(layout: ModelLayout, why: NoModelFound) -> None:
     """Raises ``why`` unless the script can be the model."""
     path = layout.shown_script
-    wanted = f"{why} Without one, {path} must define {form_of('model_fn')}"
-    ast_names = read_ast_names(layout.script)
+    wanted = f"{why} Without one, {path} must define {script_syntax.form_of('model_fn')}"
+    ast_names = script_syntax.read_ast_names(layout.script)
     if ast_names is None:
         raise DiscoveryError(f"{wanted}, and there is no such file.") from why
     if ast_names.fault:
         raise ScriptLoadError(f"{wanted}, but it {ast_names.fault}.") from why
-    handlers = ast_names.defined(HANDLERS)
-    if ast_names.defined(SCRIPT_MODEL_FUNCTIONS) or (ast_names.is_open and not handlers):
+    handlers = ast_names.defined(script_syntax.HANDLERS)
+    if ast_names.defined(script_syntax.SCRIPT_MODEL_FUNCTIONS) or (ast_names.is_open and not handlers):
         return
     if handlers:
         raise DiscoveryError(f"{wanted}; its {handlers[0]} needs a SavedModel.") from why
-    meant = misspelt(SCRIPT_MODEL_FUNCTIONS, ast_names.functions)
+    meant = script_syntax.misspelt(script_syntax.SCRIPT_MODEL_FUNCTIONS, ast_names.functions)
     hints = [f" It defines {written}: did you mean {name}?" for written, name in meant.items()]
     raise DiscoveryError(f"{wanted}, and it does not.{''.join(hints[:1])}") from why

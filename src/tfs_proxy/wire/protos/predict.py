@@ -74,7 +74,11 @@ def read_response(message: Piece) -> Predicted:
     Arrays that share the message's memory are read-only. Raises ValueError if it can't be read.
     """
     tensors, version = response_parts(message)
-    return Predicted({name: _array(tensor) for name, tensor in tensors.items()}, version)
+    outputs = {}
+    for name, tensor in tensors.items():
+        values = _viewed(tensor)
+        outputs[name] = _parsed(tensor) if values is None else values
+    return Predicted(outputs, version)
 
 
 def response_parts(message: Piece) -> tuple[dict[str, memoryview], int | None]:
@@ -97,11 +101,6 @@ def response_parts(message: Piece) -> tuple[dict[str, memoryview], int | None]:
 def _version(spec: bytes) -> int | None:
     wrapped = dict(views(memoryview(spec))).get(_VERSION)
     return None if wrapped is None else numbers(wrapped).get(_VALUE_OF_WRAPPER, 0)
-
-
-def _array(tensor: memoryview) -> npt.NDArray[Any]:
-    values = _viewed(tensor)
-    return _parsed(tensor) if values is None else values
 
 
 def _viewed(tensor: memoryview) -> npt.NDArray[Any] | None:
