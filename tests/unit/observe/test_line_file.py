@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tfs_proxy.observe.line_file import HOLE_BYTES, LineReader, appending
@@ -11,27 +10,6 @@ from tfs_proxy.observe.line_file import HOLE_BYTES, LineReader, appending
 def read_all(reader: LineReader) -> list[bytes]:
     """The lines that can be read now."""
     return [line for chunk in reader.chunks() for line in chunk.split(b"\n")]
-
-
-def test_lines_of_many_writers_are_read_once(tmp_path: Path) -> None:
-    reader = LineReader(tmp_path / "lines")
-    lines = []
-
-    def write(name: int) -> None:
-        writer = appending(tmp_path / "lines")
-        for number in range(2000):
-            os.write(writer, b"%d %d %s\n" % (name, number, b"x" * (number % 50)))
-
-    with ThreadPoolExecutor() as writers:
-        writing = [writers.submit(write, name) for name in range(4)]
-        while not all(one.done() for one in writing):
-            lines += read_all(reader)
-    lines += read_all(reader)
-
-    expected = {
-        b"%d %d %s" % (name, number, b"x" * (number % 50)) for name in range(4) for number in range(2000)
-    }
-    assert sorted(lines) == sorted(expected)
 
 
 def test_what_was_read_takes_no_room(tmp_path: Path) -> None:

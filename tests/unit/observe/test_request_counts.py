@@ -194,11 +194,3 @@ def test_models_come_and_go_while_requests_are_counted() -> None:
 
     counts.add_lines(ONE_OF_EACH)
     assert set(by_model()) == {("other", "other", of) for of in ("ok", "client_error", "server_error")}
-
-
-def test_an_invoke_that_names_no_model_is_for_none() -> None:
-    counts = RequestCounts()
-    counts.models = ModelCounts(KnownModels("half", {"half": (1,)}))
-    counts.add_lines(b"404 0.001 - - - 100 200 POST /models/half/invoke HTTP/1.1\n")
-
-    assert counts.models.requests_of("half") == 0

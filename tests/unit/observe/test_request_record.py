@@ -58,26 +58,6 @@ def test_the_innermost_stage_that_an_error_leaves_is_where_the_request_failed() 
     assert (record.failed_stage, record.under_way) == (MODEL_SERVER, None)
 
 
-def test_the_stage_under_way_is_known() -> None:
-    """A deadline ends a request in the middle of it; behind an inner stage the outer one goes on."""
-    with handling(RequestRecord("id")) as record, stage(INPUT_HANDLER):
-        with stage(MODEL_SERVER):
-            assert record.under_way == MODEL_SERVER
-        assert (record.under_way, record.failed_stage) == (INPUT_HANDLER, None)
-
-
-def test_a_stage_that_comes_twice_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Converting happens before and after the model server."""
-    times = iter([0.0, 1.0, 2.0, 5.0, 8.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(times))
-    with handling(RequestRecord("id")) as record:
-        with stage(CONVERT):
-            pass
-        with stage(CONVERT):
-            pass
-    assert record.seconds[CONVERT] == 4.0
-
-
 def test_a_context_carries_the_request_to_another_thread() -> None:
     with handling(RequestRecord("id")) as record, ThreadPoolExecutor(1) as threads:
         assert threads.submit(copy_context().run, current_request).result() is record

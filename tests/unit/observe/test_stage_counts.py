@@ -25,24 +25,6 @@ def measured(of: StageCounts) -> dict[tuple[str, ...], Distribution]:
     return {**metrics[catalogue.STAGE_DURATION], **metrics[catalogue.REQUEST_RECORDS]}
 
 
-def test_what_workers_report_is_added_up_once() -> None:
-    """A model that the worker, or the run, does not know is another's."""
-    run, one, other = counts("m"), counts("m"), counts("m", "gone")
-    one.end(request("m", 0.003, records=3))
-    run.add(one.take())
-    run.add(one.take())
-    for model, seconds, records in (("m", 0.3, 100_000), ("hostile", 90.0, None), ("gone", 90.0, None)):
-        other.end(request(model, seconds, records))
-    run.add(other.take())
-    measures = measured(run)
-
-    assert set(measures) == {("read", "m"), ("convert", "m"), ("read", "other"), ("convert", "other"), ("m",)}
-    assert sum(measures["read", "m"].counts) == 2
-    assert abs(measures["convert", "m"].total - 0.303) < 1e-9
-    assert measures["convert", "other"].counts[-1] == 2
-    assert (measures["m",].counts[2], measures["m",].counts[-1], measures["m",].total) == (1, 1, 100_003)
-
-
 def test_a_model_that_has_gone_has_no_series() -> None:
     run = counts("m", "n")
     for model in ("m", "n"):

@@ -1,13 +1,11 @@
 """The control API: what workers, commands and clients get from it."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 
 import pytest
 
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.run import control_api
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.readiness import Readiness
@@ -67,45 +65,6 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
     )
 
     assert scrapes == [{"accept": "*/*"}]
-
-
-def test_a_worker_that_waits_hears_of_the_release_at_once(
-    door: ControlApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Requests that come right after it wait for no poll; a worker gets an answer now and then before."""
-    question = HttpRequest("POST", "/workers", body=b'{"pid": 1, "phase": "serves"}')
-
-    async def wait_twice() -> list[str]:
-        monkeypatch.setattr(control_api, "HOLD_SECONDS", 0.01)
-        in_vain = await door.respond(question)
-        monkeypatch.setattr(control_api, "HOLD_SECONDS", 60)
-        asking = asyncio.create_task(door.respond(question))
-        await asyncio.sleep(0.01)
-        assert not asking.done()
-        door.release()
-        return [json.loads(answer.body) for answer in (in_vain, await asking)]
-
-    assert asyncio.run(wait_twice()) == ["wait", "serve"]
-
-
-def test_the_door_releases_the_workers(door: ControlApi) -> None:
-    """Before that they wait, and one with calls that hang may not leave alone."""
-    state = b'{"pid": 1, "phase": "serves", "hangs": true}'
-    orders = [json.loads(ask(door, "POST", "/workers", state).body)]
-    door.release()
-    others = (state, state.replace(b"1", b"2").replace(b"true", b"false"), state)
-    orders += [json.loads(ask(door, "POST", "/workers", body).body) for body in others]
-    assert orders == ["wait", "serve", "serve", "leave"]
-
-
-def test_workers_of_a_former_stack_are_not_those_of_the_run() -> None:
-    """They go on reporting while they end; clients hear of the stack that serves."""
-    former, current = Served(), Served()
-    door = ControlApi(former, current=lambda: current)
-
-    ask(door, "POST", "/workers", b'{"pid": 1, "phase": "serves"}')
-
-    assert (len(former.readiness.heartbeats.alive), len(current.readiness.heartbeats.alive)) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -66,18 +66,6 @@ class Stage:
         )
 
 
-def test_a_dying_child_is_started_again_with_growing_delay_until_it_is_given_up() -> None:
-    """RUNNING -> BACKOFF -> RUNNING ... -> GAVE_UP after as many early deaths as the cap allows."""
-    stage = Stage(1, 1, 1, 1)
-    child = stage.child()
-
-    asyncio.run(child.run())
-
-    assert child.state is ProcessState.GAVE_UP
-    assert stage.started == 4
-    assert stage.delays == [0.05, 0.1, 0.2]
-
-
 def test_a_child_that_lived_long_counts_anew() -> None:
     """Deaths far apart never add up to giving up."""
     stage = Stage(1, 1, 1, 1, 1, 1, lifetimes=40.0)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tfs_proxy.observe.logs.entry import QUIET, EntryHandler, LogConfig, set_level, wants_colour
-from tfs_proxy.observe.request_record import RequestRecord, handling
 
 
 class Logged:
@@ -34,26 +33,6 @@ def logged() -> Iterator[Logged]:
     logged.logger.removeHandler(logged.handler)
     os.close(logged.reading)
     os.close(logged.writing)
-
-
-def test_an_entry_has_the_request_that_is_handled(logged: Logged) -> None:
-    record = RequestRecord("id-1")
-    record.model = "m"
-    with handling(record):
-        logged.logger.warning("%d rows", 3, extra={"rows": 3, "_own": 1})
-
-    (entry,) = logged.entries()
-
-    assert entry.pop("time").endswith("Z")
-    assert entry == {
-        "level": "warning",
-        "process": "worker",
-        "pid": os.getpid(),
-        "request_id": "id-1",
-        "model": "m",
-        "message": "3 rows",
-        "rows": 3,
-    }
 
 
 def test_an_exception_is_one_entry_with_its_traceback(logged: Logged) -> None:

@@ -55,16 +55,6 @@ def test_a_line_is_an_entry_however_it_is_written(stream: io.TextIOWrapper, said
     assert [message for _, _, message in said.entries] == ["ab", "c", "d", "é"]
 
 
-def test_lines_of_requests_at_a_time_stay_apart(stream: io.TextIOWrapper, said: Said) -> None:
-    one, two = RequestRecord("one"), RequestRecord("two")
-    for part in ("a", "b", "\n"):
-        for record in (one, two):
-            with handling(record):
-                print(part, end="", file=stream)
-
-    assert said.entries == [("one", "info", "ab"), ("two", "info", "ab")]
-
-
 def test_text_without_a_line_end_comes_at_the_end_of_the_request(
     stream: io.TextIOWrapper, lines: PrintedLines, said: Said
 ) -> None:

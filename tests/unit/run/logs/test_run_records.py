@@ -50,15 +50,6 @@ def shown(log: Path) -> int:
     return log.read_bytes().count(b"\n")
 
 
-def test_a_burst_is_shown_in_parts(lines: RunRecords, log: Path) -> None:
-    lines.read()
-    first = shown(log)
-    lines.read()
-
-    assert 0 < first < COUNT / 2
-    assert first < shown(log) < COUNT
-
-
 def test_a_scrape_counts_all_that_has_ended(lines: RunRecords, log: Path) -> None:
     """Whatever waits for the log."""
     measured = {metric.description.name: metric for metric in lines.measure()}
@@ -67,27 +58,7 @@ def test_a_scrape_counts_all_that_has_ended(lines: RunRecords, log: Path) -> Non
     assert (sum(of.counts), shown(log)) == (COUNT, 0)
 
 
-def test_the_end_shows_all_that_is_left(lines: RunRecords, log: Path) -> None:
-    lines.read()
-    lines.close()
-
-    assert shown(log) == COUNT
-    entries = log.read_text().splitlines()
-    assert '"id-0"' in entries[0]
-    assert f'"id-{COUNT - 1}"' in entries[-1]
-
-
 LINE = b"200 0.003 - a - 100 20 POST /models/a/invoke HTTP/1.1\n"
-
-
-def test_before_models_are_counted_none_is_forgotten(tmp_path: Path) -> None:
-    """A run that ends early may say that its models have gone."""
-    (tmp_path / "requests").write_bytes(LINE)
-    records = reader(tmp_path, tmp_path / "log")
-
-    records.forget("a")
-
-    assert records.counts.models is None
 
 
 def test_counts_go_on_when_other_models_are_served(tmp_path: Path) -> None:

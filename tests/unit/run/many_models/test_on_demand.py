@@ -57,16 +57,6 @@ def play(
     asyncio.run(run())
 
 
-def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
-    """All of them wait for that load."""
-
-    async def scene(made: Scene) -> None:
-        await asyncio.gather(*(made.models.ready("a", WAIT_SECONDS) for _ in range(10)))
-        assert [stack.url for stack in made.fleet.stacks] == [str(tmp_path / "a.tar.gz")]
-
-    play(tmp_path, scene)
-
-
 class HangingFolder(LocalArchives):
     """Answers nothing until its gate is open, as a network file system whose server is gone."""
 

@@ -1,6 +1,5 @@
 """What an nginx says of itself decides what its configuration may name."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -65,18 +64,6 @@ def test_answers_that_nginx_can_not_edit_are_those_of_workers() -> None:
     assert "sub_filter" not in without
     assert '"application/json" 1;' not in without
     assert '"*/*" 1;' in without
-
-
-def test_extra_ports_have_all_that_the_http_port_has() -> None:
-    """One server, which listens on all of them."""
-    proxy = config.ProxyConfig(
-        "0.0.0.0:8080", (), WORKSPACE.control_socket, also_listen=("0.0.0.0:8501", "[::]:9000")
-    )
-
-    text = config.config(proxy, Settings.from_env({}), WORKSPACE)
-
-    assert text.count("server {") == 1
-    assert re.findall(r"\blisten ([^;]*);", text) == ["0.0.0.0:8080", "0.0.0.0:8501", "[::]:9000"]
 
 
 @pytest.mark.parametrize(

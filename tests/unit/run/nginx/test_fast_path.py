@@ -5,12 +5,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from support.nginx_config import SERVING, nginx_config
+from support.nginx_config import nginx_config
 from tfs_proxy.run.nginx.config import most_large_bodies
 from tfs_proxy.run.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
-from tfs_proxy.values.deployment import CaptureOptions, Observation
 
 PCRE_STEPS = 10_000_000
 STEPS_A_CHARACTER = 2
@@ -58,14 +56,6 @@ def test_no_body_that_nginx_looks_at_can_make_pcre_give_up() -> None:
 def test_only_small_bodies_are_looked_at(length: int) -> None:
     """nginx holds those whole in memory; a larger one would cross to the model server for nothing."""
     assert bool(re.fullmatch(SMALL, str(length))) is (length < MAX_BODY_MB * 1_000_000)
-
-
-def test_captured_requests_take_no_fast_path() -> None:
-    """The workers record them."""
-    assert "location @fast" in nginx_config()
-    assert "location @fast" not in nginx_config(
-        replace(SERVING, observation=Observation(capture=CaptureOptions("/a", 1.0)))
-    )
 
 
 MEGABYTE = 1024 * 1024
