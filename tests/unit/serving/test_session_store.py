@@ -1,6 +1,5 @@
 """The store of sessions, against a dict: what is set, limits, ends, ids, and models that know only their own."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.clock import Clock
 from tfs_proxy.serving.script.session import Session
 from tfs_proxy.serving.session_store import SessionStore
 from tfs_proxy.values.deployment import SessionOptions
@@ -80,35 +78,6 @@ def test_no_text_but_an_open_id_is_a_session(options: SessionOptions, named: str
     with pytest.raises(UnknownSession):
         store.find(named)
     store.close()
-
-
-def test_sessions_end_and_make_room(tmp_path: Path) -> None:
-    """At its end a session is unknown, also to a script that still has it; its room is free for others."""
-    clock = Clock(time.time())
-    store = SessionStore(SessionOptions(str(tmp_path / "s"), 100, 400_000, 1_000_000), clock=clock)
-    sessions = [Session(store, store.open()) for _ in range(2)]
-    for session in sessions:
-        session["a"] = b"x" * 399_000
-    with pytest.raises(SessionFailure, match="is full"):
-        store.open()
-
-    clock.now += 101
-    assert store.count() == 0
-    with pytest.raises(UnknownSession):
-        store.find(sessions[0].id)
-    with pytest.raises(UnknownSession):
-        sessions[1]["a"] = 1
-    assert [store.open().id, store.open().id] != [sessions[0].id, sessions[1].id]
-    assert store.count() == 2
-
-
-def test_a_session_belongs_to_its_model(options: SessionOptions) -> None:
-    """The same file has those of many models, and none knows another's."""
-    a, b = SessionStore(options, "a"), SessionStore(options, "b")
-    opened = a.open()
-    with pytest.raises(UnknownSession):
-        b.close_session(opened.id)
-    assert a.find(opened.id) == opened
 
 
 def test_a_file_that_is_no_store_is_a_failure(tmp_path: Path) -> None:

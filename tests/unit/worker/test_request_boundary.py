@@ -192,23 +192,6 @@ def test_a_request_that_fails_has_ended(bound: Callable[..., RequestBoundary], t
     assert begun(tmp_path) == 0
 
 
-@pytest.mark.parametrize(
-    ("headers", "closed"),
-    [([("Connection", "close")], True), ([("connection", "close")], True), ([("X", "close")], False)],
-)
-def test_connection_close(bound: Callable[..., RequestBoundary], headers: Headers, closed: bool) -> None:
-    """A Connection: close of the application's closes gunicorn's connection."""
-
-    def app(_environ: Any, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        start_response("413 Too Large", headers)
-        return [b"x"]
-
-    response, body = ask(bound(app))
-
-    assert (body, response.closed) == (b"x", closed)
-    assert response.headers[1:] == headers
-
-
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux tells")
 def test_without_nginx_a_request_has_waited_since_its_last_bytes_came() -> None:
     """As the kernel says of its connection, read or not."""

@@ -7,7 +7,7 @@ import pytest
 from support.clock import Clock
 from tfs_proxy.serving.upstream.load_balancer import BREAKS, LONGEST_PAUSE_SECONDS, LoadBalancer
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import NotReached, UpstreamUnavailable
 
 ONE, TWO, THREE = (Instance(index, 8501 + index, 0, "") for index in range(3))
 
@@ -23,20 +23,6 @@ class Servers:
         if instance in self.fails:
             raise self.error("down")
         return instance.index
-
-
-def test_turns_and_load() -> None:
-    """Equal instances take turns; one that is at work comes after one that is not."""
-    load_balancer, servers = LoadBalancer([ONE, TWO]), Servers()
-    assert sorted(load_balancer.send(None, servers) for _ in range(4)) == [0, 0, 1, 1]
-    inner: list[Instance] = []
-
-    def busy(_: Instance) -> int:
-        inner.extend(load_balancer.choose() for _ in range(4))
-        return 0
-
-    load_balancer.send(ONE, busy)
-    assert inner == [TWO] * 4
 
 
 def test_one_that_is_down_is_left_out_and_asked_again() -> None:
@@ -71,23 +57,6 @@ def test_all_down_answers_at_once() -> None:
     assert pauses[-1] <= LONGEST_PAUSE_SECONDS + 0.02
 
 
-def test_one_request_at_a_time_asks_again() -> None:
-    clock = Clock(100.0)
-    load_balancer, servers = LoadBalancer([ONE], clock), Servers(ONE)
-    with pytest.raises(UpstreamUnavailable):
-        load_balancer.send(None, servers)
-    clock.now += LONGEST_PAUSE_SECONDS
-
-    def asks(_: Instance) -> int:
-        with pytest.raises(UpstreamUnavailable):
-            load_balancer.send(None, servers)
-        return 7
-
-    assert load_balancer.send(None, asks) == 7
-    servers.fails.clear()
-    assert load_balancer.send(None, servers) == 0
-
-
 def test_broken_connections_open_it_when_they_follow_each_other() -> None:
     """One break is the request's own; several without an answer between are the server's."""
     load_balancer, servers = LoadBalancer([ONE], Clock(100.0)), Servers(ONE, error=UpstreamUnavailable)
@@ -100,20 +69,3 @@ def test_broken_connections_open_it_when_they_follow_each_other() -> None:
             load_balancer.send(None, servers)
     with pytest.raises(UpstreamUnavailable, match="Try again"):
         load_balancer.send(None, servers)
-
-
-def test_nobody_is_there() -> None:
-    load_balancer = LoadBalancer([])
-    with pytest.raises(UpstreamUnavailable):
-        load_balancer.choose()
-    with pytest.raises(UpstreamUnavailable):
-        load_balancer.send(None, Servers())
-
-
-def test_slow_answers_open_nothing() -> None:
-    """A timeout says nothing about connections, and another instance is not bothered with it."""
-    load_balancer, servers = LoadBalancer([ONE, TWO], Clock(100.0)), Servers(ONE, TWO, error=UpstreamTimeout)
-    for _ in range(10):
-        with pytest.raises(UpstreamTimeout):
-            load_balancer.send(ONE, servers)
-    assert servers.asked == [ONE] * 10

@@ -43,29 +43,12 @@ class Stage:
         return self.upstream.predict(TARGET, b"{}")
 
 
-@pytest.mark.parametrize("away", [UpstreamUnavailable("gone"), ABSENT])
-def test_a_request_waits_for_a_model_server_that_is_being_restarted(away: ModelAnswer | Exception) -> None:
-    """Refused, cut off, or not loaded yet: it is sent again once all has settled."""
-    stage = Stage(away, GOOD, settled_after=5.0)
-
-    assert stage.ask() is GOOD
-    assert 5.0 <= stage.now < 6.0
-
-
 def test_a_model_that_is_not_there_is_answered_at_once() -> None:
     """404 is the truth if nothing is being restarted."""
     stage = Stage(ABSENT)
 
     assert stage.ask() is ABSENT
     assert stage.now == 0.0
-
-
-def test_a_request_that_ends_every_model_server_is_not_sent_for_ever() -> None:
-    stage = Stage(*[UpstreamUnavailable("gone")] * 9)
-
-    with pytest.raises(UpstreamUnavailable):
-        stage.ask()
-    assert len(stage.fake.calls) == ATTEMPTS
 
 
 def test_a_request_that_nginx_has_sent_before_is_sent_once_more() -> None:

@@ -1,6 +1,5 @@
 """Requests that an app passes on: to the control API without nginx, and to TF Serving's REST API."""
 
-import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -126,16 +125,3 @@ def test_a_request_is_passed_on_as_it_was_written(model_server: ModelServer) -> 
     assert result.headers["content-type"] == "application/json"
     assert result.headers["access-control-allow-origin"] == "*"
     assert "date" not in result.headers
-
-
-def test_a_packed_body_is_unpacked_within_the_limit(model_server: ModelServer) -> None:
-    """The model server gets it plain; one that is too large it does not get at all."""
-    client, packed = client_of(None, server=model_server), {"Content-Encoding": "gzip"}
-
-    client.simulate_post("/v1/models/m:predict", body=gzip.compress(b"{}"), headers=packed)
-    large = client.simulate_post("/v1/models/m:predict", body=gzip.compress(b" " * 9999), headers=packed)
-
-    assert [(body, "Content-Encoding" in headers) for _, _, body, headers in model_server.seen] == [
-        (b"{}", False)
-    ]
-    assert large.status_code == 413

@@ -19,33 +19,6 @@ def invoke_of(front: Any) -> dict[str, Any]:
     return operation
 
 
-def test_examples_are_answered(front: Any) -> None:
-    """The app takes each example of a text body."""
-    for media_type, described in invoke_of(front)["requestBody"]["content"].items():
-        example = described["examples"]["sample"]
-        if isinstance(example.get("value"), str):
-            assert front.post(example["value"], Content_Type=media_type).status_code == 200, media_type
-
-
-SCRIPT = """
-import tfs_proxy
-tfs_proxy.describe(
-    accepts={"text/plain": str}, returns={"application/json": list[str]}, examples={"text/plain": b"hello"}
-)
-def handler(data, context): return "[]"
-"""
-
-
-def test_a_script(make_front: Any) -> None:
-    operation = invoke_of(make_front(SCRIPT))
-
-    assert operation["requestBody"]["content"] == {
-        "text/plain": {"schema": {"type": "string"}, "examples": {"sample": {"value": "hello"}}}
-    }
-    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
-    assert schema == {"type": "array", "items": {"type": "string"}}
-
-
 def test_a_script_model(tmp_path: Any) -> None:
     path = tmp_path / "inference.py"
     path.write_text("def model_fn(d): return 1\ndef input_fn(d, t): ...\ndef predict_fn(d, m): ...")

@@ -22,14 +22,6 @@ OOM = (
 
 SHORT: dict[str, Any] = {"status": 429, "body": json.dumps({"error": OOM}).encode()}
 RECORD = b'{"instances": [1.0]}'
-HALVES = """
-def input_handler(data, context):
-    return data.read()
-
-
-def output_handler(response, context):
-    return f"seen: {response.status_code}", "text/plain"
-"""
 
 
 @pytest.mark.parametrize(
@@ -50,12 +42,6 @@ def test_the_default_conversion(
 
     assert answer.status_code == 507
     assert error_of(answer) == OOM
-
-
-def test_a_script_of_two_halves(make_front: Callable[..., Any]) -> None:
-    answer = make_front(HALVES, loaded_as="half", **SHORT).post(RECORD, Content_Type="application/json")
-
-    assert (answer.status_code, answer.text) == (507, "seen: 507")
 
 
 def test_the_second_way_of_a_request(make_front: Callable[..., Any], error_of: ErrorOf) -> None:

@@ -91,28 +91,6 @@ def test_strings_come_listed_or_with_their_lengths() -> None:
         assert list(predict(request).inputs["x"].string_val) == strings
 
 
-def test_model_version_signature_and_outputs() -> None:
-    """A number is a version, other text a label; the signature is a parameter."""
-    request = infer(
-        model_version="12",
-        inputs=[tensor("FP32", [1], fp32_contents=[1.0])],
-        outputs=[{"name": "b"}, {"name": "a"}],
-        parameters={"signature": {"string_param": "other"}, "mine": {"int64_param": 3}},
-        id="id-1",
-    )
-    asked = predict(request)
-    assert (asked.model_spec.name, asked.model_spec.version.value) == ("m", 12)
-    assert (asked.model_spec.signature_name, list(asked.output_filter)) == ("other", ["b", "a"])
-
-    done = translated(request.SerializeToString())
-    assert (done.id, done.outputs, set(done.parameters)) == ("id-1", ("b", "a"), {"mine"})
-
-    request.model_version = "canary"
-    assert predict(request).model_spec.version_label == "canary"
-    request.model_version = ""
-    assert predict(request).model_spec.WhichOneof("version_choice") is None
-
-
 @pytest.mark.parametrize(
     ("inputs", "raw", "text"),
     [
@@ -270,13 +248,3 @@ def test_a_type_that_the_protocol_lacks_is_named() -> None:
     outputs: dict[str, Any] = {"y": np.array([1j], np.complex64)}
     with pytest.raises(UpstreamError, match='"y" is DT_COMPLEX64'):
         infer_answer(response_bytes(model_spec("m", 7), outputs), asked())
-
-
-def test_a_list_that_is_cut_short_repeats_its_last_value() -> None:
-    response = PredictResponse()
-    response.outputs["y"].CopyFrom(TensorProto(dtype="DT_FLOAT", float_val=[2.0]))
-    response.outputs["y"].tensor_shape.dim.add(size=3)
-
-    got = answer(response.SerializeToString())
-
-    assert got.raw_output_contents[0] == np.full(3, 2.0, np.float32).tobytes()
