@@ -17,17 +17,6 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import Resources
 
 
-def test_defaults_need_no_environment() -> None:
-    """An empty environment gives usable settings, with workers as the machine has cores."""
-    settings = Settings.from_env({}, Resources(3))
-
-    assert settings.port == 8080
-    assert settings.gunicorn_workers == 3
-    assert settings.gunicorn_worker_class == "gthread"
-    assert settings.max_payload_bytes == 100 * 1024 * 1024
-    assert settings.changed == {}
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "field", "wanted"),
     [

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.signatures import signature_of
-from tfs_proxy.data.formats.csv_records import CHUNK_ROWS
 from tfs_proxy.data.registry import decode, decode_examples, names_with, parse_media_type
 from tfs_proxy.data.serving_json.numbers import csv_array
 from tfs_proxy.values.batch import Batch
@@ -109,19 +108,6 @@ def test_depth_beyond_an_array() -> None:
 def test_invalid_utf8_names_the_byte(media_type: MediaType) -> None:
     with pytest.raises(BadInput, match="byte 2"):
         decode(b'"a\xff"', media_type, TEXTS)
-
-
-def test_rows_over_several_chunks() -> None:
-    """Rows keep their order and number over the borders of blocks and chunks, the quick way and the slow."""
-    count = CHUNK_ROWS * 2 + 3
-    quick = decode(b"".join(b"%d,0\n" % number for number in range(count)), CSV, FLOATS)
-    slow = decode(b"".join(b'"%d",0\n' % number for number in range(count)), CSV, FLOATS)
-    assert quick.records == slow.records == count
-    assert quick.inputs["x"][:, 0].tolist() == slow.inputs["x"][:, 0].tolist() == list(range(count))
-    with pytest.raises(BadInput, match=f"Row {count + 1}, column 1"):
-        decode(b"1\n" * count + b"x\n", CSV, FLOATS)
-    with pytest.raises(BadInput, match=f"Row {count + 1} has 2 cells"):
-        decode(b"1\n" * count + b"1,2\n", CSV, FLOATS)
 
 
 def test_unknown_type_is_named_with_the_known() -> None:

@@ -100,20 +100,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
     made.lifecycle.close()
 
 
-def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
-    run.add(1)
-    run.lifecycle.reload([run.source()])
-    run.lifecycle.wait_until_available(["m"])
-    held = run.catalog.acquire("m")
-    run.add(2)
-    run.lifecycle.poll()
-    eventually(lambda: run.serves(2))
-    assert run.states()[1] is VersionState.UNLOADING
-    assert not run.loads.backends["m", 1].closed
-    held.leave()
-    eventually(lambda: run.loads.backends["m", 1].closed)
-
-
 def test_a_failed_load_is_retried_and_told_once_no_try_is_left(run: Run) -> None:
     """Until then it is loading and all is well; then it has ended with its error, and the old version serves."""
     run.add(1)
@@ -187,19 +173,6 @@ def test_a_specific_version_that_is_not_there_is_told_once(
     run.add(9)
     run.lifecycle.poll()
     eventually(lambda: run.serves(1, 9))
-
-
-def test_labels_name_available_versions_only(run: Run) -> None:
-    run.add(1)
-    with pytest.raises(ServingError, match="which is not currently available for inference"):
-        run.lifecycle.reload([run.source(stable=1)])
-    run.lifecycle.reload([run.source()])
-    run.lifecycle.wait_until_available(["m"])
-    run.lifecycle.reload([run.source(stable=1)])
-    with run.catalog.using("m", label="stable") as servable:
-        assert servable.version == 1
-    with pytest.raises(ServingError, match="Unrecognized servable version label: canary"):
-        run.catalog.acquire("m", label="canary")
 
 
 @pytest.mark.parametrize("flag", ["labels_for_unavailable", "labels_for_any"])

@@ -1,12 +1,9 @@
 """What MODEL may be on this machine, and what an address in S3 means before anything is fetched."""
 
-import threading
-from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 
-from support.archives import pack
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import StoredObject, check_size, relative_paths
@@ -24,28 +21,6 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(root)
 
 
-def write_archive(path: Path) -> Path:
-    return pack(path, {"half/1/saved_model.pb": b""})
-
-
-@pytest.mark.parametrize("name", ["model.tar.gz", "resnet-v2.tgz"])
-def test_an_archive_is_unpacked_in_the_workspace(tmp_path: Path, workspace: Workspace, name: str) -> None:
-    """The folder that is served is the run's own."""
-    folder = fetch(str(write_archive(tmp_path / name)), workspace, ROOMY)
-    assert folder == workspace.model
-    assert (folder / "half/1/saved_model.pb").is_file()
-
-
-def test_a_folder_is_served_in_place(
-    tmp_path: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is copied, and a relative path becomes an absolute one."""
-    (tmp_path / "models/half/1").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    assert fetch("models", workspace, ROOMY) == tmp_path / "models"
-    assert list(workspace.root.iterdir()) == []
-
-
 def test_a_folder_that_docker_made_for_a_missing_archive_is_told(
     tmp_path: Path, workspace: Workspace
 ) -> None:
@@ -53,15 +28,6 @@ def test_a_folder_that_docker_made_for_a_missing_archive_is_told(
     (tmp_path / "mounted/model.tar.gz").mkdir(parents=True)
     with pytest.raises(ArchiveError, match=r"model\.tar\.gz is an empty folder\. Docker makes one if"):
         fetch(str(tmp_path / "mounted"), workspace, ROOMY)
-
-
-def test_an_archive_in_a_folder_is_what_is_served(tmp_path: Path, workspace: Workspace) -> None:
-    """A folder with a model.tar.gz is left as it is; the archive is unpacked elsewhere."""
-    mounted = tmp_path / "mounted"
-    mounted.mkdir()
-    write_archive(mounted / "model.tar.gz")
-    assert fetch(str(mounted), workspace, ROOMY) == workspace.model
-    assert [path.name for path in mounted.iterdir()] == ["model.tar.gz"]
 
 
 def test_an_empty_folder_is_named(tmp_path: Path, workspace: Workspace) -> None:
@@ -125,17 +91,6 @@ def test_progress_is_a_line_every_few_seconds() -> None:
         progress(second * 1024**2, 20 * 1024**2)
     progress.finish()
     assert lines == ["Unpacking x: 6 of 20 MB, 30%", "Unpacking x: done after 10 s"]
-
-
-def test_unpacking_that_is_cancelled_ends_at_the_next_member(tmp_path: Path, workspace: Workspace) -> None:
-    """Nothing of it stays."""
-    cancelled = threading.Event()
-    cancelled.set()
-
-    with pytest.raises(CancelledError):
-        fetch(str(write_archive(tmp_path / "model.tar.gz")), workspace, ROOMY, cancelled)
-
-    assert list(workspace.root.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])

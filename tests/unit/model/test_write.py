@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.model.extract import extract
 from tfs_proxy.model.write import write_archive
 from tfs_proxy.values.errors import ArchiveError
 
@@ -51,18 +50,6 @@ def test_members(tmp_path: Path) -> None:
     assert {(member.uid, member.gid, member.uname, member.mtime) for member in members} == {
         (0, 0, "", 315_532_800)
     }
-
-
-def test_what_is_written_can_be_read(tmp_path: Path) -> None:
-    root = folder_of(tmp_path / "a", changed=1)
-    long = root / ("n" * 150) / ("m" * 150)
-    long.mkdir(parents=True)
-    (long / "größe").write_text("1")
-
-    write_archive(root, tmp_path / "a.tar.gz")
-    extract(tmp_path / "a.tar.gz", tmp_path / "out", 10**6)
-
-    assert (tmp_path / "out" / long.relative_to(root) / "größe").read_text() == "1"
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import pytest
 
-from support.endless import endless_server
 from tfs_proxy import Client, ClientError, NotAnswered, RequestRefused, ServerFailed
 from tfs_proxy.cli import main
 
@@ -123,17 +122,6 @@ def test_ask_counts_what_failed_and_why(url: str, capsys: pytest.CaptureFixture[
     said = capsys.readouterr()
     assert said.out.startswith("2 of 5 requests answered")
     assert "3 failed: 400: no" in said.err
-
-
-@pytest.mark.parametrize(("way", "status"), [("chunks", 200), ("no length", 200), ("chunks", 503)])
-def test_an_answer_that_never_ends_is_not_read_on(
-    way: str, status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever its status, the error names the setting of the limit."""
-    monkeypatch.setenv("TFS_PROXY_MAX_ANSWER_MB", "1")
-    with endless_server(way, status) as port:
-        assert main(["ask", f"127.0.0.1:{port}", "README.md", "--content-type", "text/csv"]) == 1
-    assert "answer is over 1 MB. TFS_PROXY_MAX_ANSWER_MB" in capsys.readouterr().err
 
 
 ESCAPES = "\x1b]52;c;YQ==\x07 \x9b31m \r\tü"

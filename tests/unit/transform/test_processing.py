@@ -70,24 +70,6 @@ def batch_of(*lines: bytes) -> MiniBatch:
     return MiniBatch(1, body, array("Q", [0, *ends[:-1]]), ends)
 
 
-def test_csv_joined() -> None:
-    """Predictions become further columns; cells keep their quotes."""
-    processing = DataProcessing(csv_job(join="Input", accept="text/csv"))
-    rows = batch_of(b'"a, ""b""",1\n', b"c,2")
-    assert processing.request(rows) == rows.body
-    assert processing.output(rows, b"0.1,0.9\n0.2,0.8") == b'"a, ""b""",1,0.1,0.9\nc,2,0.2,0.8\n'
-
-
-def test_csv_filtered() -> None:
-    """The id stays at home and comes out beside its prediction, as in AWS's own example."""
-    processing = DataProcessing(
-        csv_job(join="Input", accept="text/csv", input_filter="$[1:]", output_filter="$[0,-1]")
-    )
-    rows = batch_of(b"id1,1,2\n", b"id2,3,4\n")
-    assert processing.request(rows) == b"1,2\n3,4\n"
-    assert processing.output(rows, b"0.5\n0.6\n") == b"id1,0.5\nid2,0.6\n"
-
-
 def test_json_lines_joined() -> None:
     """Under SageMakerOutput; what is no object is wrapped."""
     processing = DataProcessing(csv_job(content_type="application/jsonlines", join="Input"))

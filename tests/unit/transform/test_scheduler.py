@@ -20,24 +20,6 @@ def item(name: str, size: int) -> InputObject:
     return InputObject(f"/{name}", name, size, "1")
 
 
-@pytest.mark.parametrize(
-    ("count", "size", "whole", "held"),
-    [
-        (100, 1, False, 4),
-        (100, 100 * MB, False, 2),
-        (100, 3 * MB, False, 2),
-        (100, 1, True, 4),
-        (8, 1, False, 2),
-        (8, 1, True, 2),
-        (20, 1, False, 4),
-    ],
-)
-def test_room(count: int, size: int, whole: bool, held: int) -> None:
-    """Small objects fill two requests twice, large ones and the last ones wait one behind the other."""
-    scheduler = Scheduler([item(str(index), size) for index in range(count)], single_request=whole)
-    assert len(list(iter(lambda: scheduler.take("one", PLAN, 2), None))) == held
-
-
 @given(st.lists(st.integers(0, 5 * MB), max_size=30), st.lists(st.sampled_from(["end", "lose"]), max_size=60))
 def test_every_object_is_finished_once(sizes: list[int], events: list[str]) -> None:
     items = {str(index): item(str(index), size) for index, size in enumerate(sizes)}
@@ -81,11 +63,3 @@ def test_a_node_must_see_the_folders(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"does not see the input .*/a: give s3://"):
         SharedStorageProbe(seen, marker).check()
     SharedStorageProbe(InputObject("s3://bucket/a", "a", 1, "1"), None).check()
-
-
-def test_the_largest_first() -> None:
-    """The longest work begins first, so that little is left to wait for at the end."""
-    items = [item("a", 1), item("b", 30 * MB), item("c", 20 * MB), item("d", 20 * MB)]
-    scheduler = Scheduler(items, single_request=False)
-    taken = [scheduler.take(node, PLAN, 2) for node in ("one", "two", "two")]
-    assert [taken_item.name for taken_item in taken if taken_item] == ["b", "c", "d"]

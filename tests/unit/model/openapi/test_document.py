@@ -24,7 +24,6 @@ from support.openapi_documents import (
 )
 from tfs_proxy.data.registry import FORMATS
 from tfs_proxy.model.openapi.bodies import (
-    ANY_MODEL,
     BY_SIGNATURE,
     OF_ARRAYS,
     DescribedModel,
@@ -138,20 +137,6 @@ def test_definitions_of_a_schema_find_their_place() -> None:
     assert resolved(described, answered) == {"type": "object"}
 
 
-MANY = Service(
-    (ANY_MODEL,), "model", rest_api=True, open_inference="script", many_models=True, target_model=True
-)
-
-
-def test_a_target_model() -> None:
-    """A request may name an archive in a header, and what comes back is the business of its script."""
-    operation = document_of(MANY)["paths"]["/invocations"]["post"]
-
-    assert operation["parameters"][0]["name"] == "X-Amzn-SageMaker-Target-Model"
-    assert operation["parameters"][0]["required"]
-    assert {"404", "507", "default"} <= operation["responses"].keys()
-
-
 def test_types_of_answers() -> None:
     """npy carries one output, and what has no records is JSON, npy or npz."""
     assert "application/x-npy" in answer_types(document(NUMBERS))
@@ -161,25 +146,11 @@ def test_types_of_answers() -> None:
     }
 
 
-def test_what_is_published() -> None:
-    """Protocols that are off are not described, and a script's model without a server has neither."""
-    model = DescribedModel("m", (1,), {"serving_default": NUMBERS})
-
-    assert not [path for path in document_of(Service((model,), "m"))["paths"] if path.startswith("/v")]
-
-
 def test_a_script_of_output_handler_alone() -> None:
     described = document(NUMBERS, script=ScriptBodies(reads=BY_SIGNATURE))
 
     assert "text/csv" in request_types(described)
     assert list(answer_types(described)) == ["*/*"]
-
-
-def test_the_page() -> None:
-    """HTML stands at / only if there is a page."""
-    for console in (True, False):
-        described = document(NUMBERS, console=console)["paths"]["/"]["get"]["responses"]["200"]["content"]
-        assert ("text/html" in described) is console
 
 
 def test_the_limit_of_bodies() -> None:
