@@ -45,14 +45,14 @@ MODEL_VERSION = Attribute("tfs-model-version", "version", VERSION, SHORT_VERSION
     lambda text: int(text) if int(text) <= HIGHEST_VERSION else None)
 METHOD = Attribute("tfs-method", "method", "|".join(METHODS), "|".join(METHODS),
     f"must be one of {', '.join(METHODS)}")
-_OTHERS = (
-    Attribute("tfs-model-label", "label", LABEL, LABEL, "a label has up to 255 letters, digits and '_'"),
-    Attribute("tfs-signature-name", "signature", SIGNATURE, SIGNATURE,
-        "a signature's name is printable ASCII without blanks"),
-)
+MODEL_LABEL = Attribute("tfs-model-label", "label", LABEL, LABEL,
+    "a label has up to 255 letters, digits and '_'")
+_SIGNATURE_NAME = Attribute("tfs-signature-name", "signature", SIGNATURE, SIGNATURE,
+    "a signature's name is printable ASCII without blanks")
 # fmt: on
 ATTRIBUTES: Mapping[str, Attribute] = {
-    attribute.key: attribute for attribute in (MODEL_NAME, MODEL_VERSION, METHOD, *_OTHERS)
+    attribute.key: attribute
+    for attribute in (MODEL_NAME, MODEL_VERSION, METHOD, MODEL_LABEL, _SIGNATURE_NAME)
 }
 """Attributes by key (docs/reference/aws-container.md); AWS's container has neither label nor signature."""
 
