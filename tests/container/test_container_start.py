@@ -38,17 +38,6 @@ def test_a_folder_mounted_read_only_is_served(saved_models: Path) -> None:
         assert running.invoke(ASKED).json == ANSWERED
 
 
-def test_the_platform_chooses_the_ports(plain: Path) -> None:
-    """SAGEMAKER_BIND_TO_PORT moves the front, SAGEMAKER_SAFE_PORT_RANGE the model server."""
-    env = {"SAGEMAKER_BIND_TO_PORT": "9123", "SAGEMAKER_SAFE_PORT_RANGE": "21000-21999"}
-    with container(*mounted(plain), env=env, inside=9123) as running:
-        assert running.invoke(ASKED).json == ANSWERED
-        assert running.run("/usr/local/lib/tfs-proxy/healthcheck") == ""
-        (server,) = [words for _, words in running.processes().values() if "tfs_proxy.embedded" in words]
-        assert "--port=21000" in server
-        assert "--rest_api_port=21001" in server
-
-
 @pytest.mark.parametrize(
     "command", [("serve", "--port", "9000"), ("sh", "-c", "tfs-proxy serve --port=9000; true")]
 )
@@ -78,15 +67,6 @@ def test_everything_written_lies_below_the_home(plain: Path) -> None:
 
     made_by_docker = {"/opt/ml", "/opt/ml/model", "/opt/ml/model/model.tar.gz", "/opt", "/srv"}
     assert [path for path in changed if path not in made_by_docker and not path.startswith("/srv/work")] == []
-
-
-def test_a_broken_archive_ends_the_container_with_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "model.tar.gz").write_bytes(b"\x1f\x8b\x08 this is no gzip")
-    with container(*mounted(tmp_path / "model.tar.gz"), ready=False) as running:
-        assert running.wait() == 2
-        assert "tfs-proxy: " in running.log
-        assert "model.tar.gz" in running.log.splitlines()[-1]
-        assert "Traceback" not in running.log
 
 
 def test_no_model_ends_the_container_with_a_sentence() -> None:

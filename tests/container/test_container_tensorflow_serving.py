@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import grpc
 import pytest
 
 from support import grpc_calls
-from support.containers import EMBEDDED, Container, container, docker, mounted
+from support.containers import Container, container, docker, mounted
 from support.grpc_calls import ones
 from support.running import LOOPBACK
 
@@ -101,39 +100,12 @@ def attempted(condition: Callable[[], bool]) -> bool:
     return False
 
 
-def test_flags_alone_are_those_of_the_model_server(saved_models: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        shutil.copytree(saved_models / "half_plus_two", tmp_path / name)
-    entries = (f'config {{ name: "{name}" base_path: "/models/{name}" }}' for name in "ab")
-    (tmp_path / "models.config").write_text(f"model_config_list {{ {' '.join(entries)} }}")
-    flags = ("--model_config_file=/models/models.config", "--rest_api_port=9001")
-    with container("-v", f"{tmp_path}:/models:ro", command=flags, inside=9001, ready=False) as running:
-        running.wait_until(lambda: healthy(running), "the health check succeeds")
-
-        assert predict(running, "a") == predict(running, "b") == ANSWERED
-
-
 def test_sagemakers_word_and_folder_come_before_models(plain: Path, saved_models: Path) -> None:
     """With `serve`, and with an archive in /opt/ml/model, nothing is as in tensorflow/serving."""
     for command in (("serve",), ()):
         with container(*mounted(plain), *folder(saved_models, "other"), command=command) as running:
             assert running.invoke(ASKED).json == ANSWERED
             assert running.ask("GET", "/v1/models/other").status == 404
-
-
-def test_an_unknown_flag_ends_the_container_with_the_model_servers_status() -> None:
-    with container(command=("--no_such_flag=1",), ready=False) as running:
-        assert running.wait() == 2
-        assert "Unknown flag of the model server: --no_such_flag=1" in running.log
-
-
-def test_another_first_word_is_a_program() -> None:
-    """`docker run IMAGE bash`, and one that is not there."""
-    with container(command=("train",), ready=False) as running:
-        assert running.wait() == 127
-        assert "train is neither a command of tfs-proxy (serve, " in running.log
-
-    assert docker("run", "--rm", EMBEDDED, "bash", "-c", "echo $$ $0") == "1 bash"
 
 
 def test_one_model_has_the_name_that_a_platform_gives_it(plain: Path) -> None:

@@ -1,9 +1,10 @@
-"""Every example by the commands of its README, as a reader would type them; and what it says of bad input."""
+"""Every example by the commands of its README, as a reader would type them; the demo; and what is said of bad input."""
 
 import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,26 @@ def test_an_example_does_what_its_readme_says(readme: Path) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{name}: as written" in done.stdout
+
+
+def test_the_demo_reads_most_held_back_images_rightly() -> None:
+    """It serves, says what it waits for, asks with PNG and JPEG, prints each answer, and exits with 0."""
+    digits = EXAMPLES / "digits"
+    with alone_in(digits):
+        for program in ("train.py", "demo.py"):
+            done = run(str(digits / program))
+            assert done.returncode == 0, done.stdout + done.stderr
+    waiting = done.stdout[done.stdout.index("$ tfs-proxy serve") : done.stdout.index("ready after")]
+    answers = re.findall(
+        r"^POST \S+\.(png|jpg) .* -> \{\"label\": \d, .*\}  (right|WRONG)$", done.stdout, re.MULTILINE
+    )
+    verdicts = [verdict for _, verdict in answers]
+
+    assert "s: starting: loading the models\n" in waiting
+    assert len(answers) >= 10
+    assert {suffix for suffix, _ in answers} == {"png", "jpg"}
+    assert verdicts.count("right") >= 0.9 * len(verdicts)
+    assert f"{verdicts.count('right')} of {len(verdicts)} right" in done.stdout
 
 
 def served(folder: str, program: str) -> Iterator[Stack]:

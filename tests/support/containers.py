@@ -98,16 +98,6 @@ class Container(Running):
         listed = json.loads(self.run("python3", "-IS", "-c", script))
         return {int(pid): (state, words) for pid, (state, words) in listed.items()}
 
-    def pids(self, what: str) -> list[int]:
-        """Processes inside whose command line has ``what``, in order of age."""
-        return sorted(
-            pid for pid, (state, words) in self.processes().items() if what in words and state != "Z"
-        )
-
-    def kill_inside(self, pid: int, number: int = 9) -> None:
-        """Signal a process inside."""
-        self.run("python3", "-IS", "-c", f"import os; os.kill({pid}, {number})")
-
     def wait(self, seconds: float = 60) -> int:
         """Wait for its end; its exit status."""
         return int(docker("wait", self.name, seconds=seconds))
