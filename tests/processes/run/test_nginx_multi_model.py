@@ -35,7 +35,7 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
-from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
+from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 
 pytestmark = NEEDS_NGINX
 
@@ -183,23 +183,6 @@ def test_the_number_of_a_stack_may_become_that_of_another_model(front: Front) ->
     assert front.invoke_model("a").status == 404
 
 
-def test_a_request_goes_to_the_model_that_its_path_names(front: Front) -> None:
-    """With its method, query, body and headers, and with those that nginx sets for a worker."""
-    a, b = front.model("a", Given(200, b'"a"')), front.model("b", Given(418, b'"b"'))
-
-    answers = [front.ask("POST", "/models/a/invoke?x=%3a:1", b"[1]", {"X-Own": "1"}), front.invoke_model("b")]
-
-    assert [(answer.status, answer.body) for answer in answers] == [(200, b'"a"'), (418, b'"b"')]
-    (received,) = a.received
-    assert (received.method, received.target, received.body) == ("POST", "/invocations?x=%3a:1", b"[1]")
-    assert received.headers["x-own"] == "1"
-    assert received.headers["x-request-id"] == answers[0].headers["x-request-id"]
-    assert len(received.headers["x-tfs-proxy-request"].partition(" ")[0]) == 32
-    assert "again" not in received.headers["x-tfs-proxy-request"]
-    assert len(b.received) == 1
-    assert front.control.received == []
-
-
 @pytest.mark.parametrize("chunked", [False, True], ids=["whole", "chunked"])
 def test_a_request_waits_for_a_model_that_is_loading(front: Front, chunked: bool) -> None:
     """Once it is ready the request goes there, once, whatever its size, method and body."""
@@ -222,28 +205,6 @@ def test_a_request_waits_for_a_model_that_is_loading(front: Front, chunked: bool
     (received,) = loaded[0].received
     assert (received.method, received.target) == ("PUT", "/invocations?q")
     assert received.body == body
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        Given(404, error_body("unknown")),
-        Given(503, error_body("still loading"), {"Retry-After": "7"}),
-        Given(507, error_body("no memory")),
-        Given(400, error_body("not an archive")),
-    ],
-    ids=lambda given: str(given.status),
-)
-def test_the_control_api_says_why_a_model_does_not_answer(front: Front, refused: Given) -> None:
-    """Its answer is the client's, and nginx has no error to log."""
-    front.control.respond = lambda _request: refused
-
-    answer = front.invoke_model("a")
-
-    assert (answer.status, answer.body) == (refused.status, refused.body)
-    assert answer.headers.get("retry-after") == refused.headers.get("Retry-After")
-    assert len(answer.headers["x-request-id"]) == 32
-    assert front.messages == []
 
 
 @pytest.mark.parametrize("link", [False, True], ids=["no gate", "nobody behind the gate"])
@@ -416,43 +377,6 @@ def test_the_longest_name_has_a_gate(front: Front) -> None:
     assert len(a.received) == 1
 
 
-SERVED_BY, REACHED_BY = (
-    ("/v1/models/b:predict", "/served/b/ready"),
-    ("/v2/models/b/infer", "/reachable/b/ready"),
-)
-
-
-@pytest.mark.parametrize(
-    ("path", "unknown"),
-    [
-        ("/v1/models/a", SERVED_BY),
-        ("/v1/models/a:predict?x=1", SERVED_BY),
-        ("/V1/Models/a/labels/x/metadata", SERVED_BY),
-        ("/v2/models/a", REACHED_BY),
-        ("/v2/models/a/versions/3/infer?x=1", REACHED_BY),
-    ],
-)
-def test_both_protocols_of_a_model_are_at_its_gate(front: Front, path: str, unknown: tuple[str, str]) -> None:
-    """By the name that the model server has, or by any name; the worker gets the path as it came."""
-    a = front.model("a", Given(200, b'"answer"'))
-
-    assert front.ask("POST", path, b"{}").body == b'"answer"'
-    assert [request.target for request in a.received] == [path]
-    assert front.ask("POST", unknown[0], b"{}").status == 404
-    assert [request.target for request in front.control.received] == [unknown[1]]
-
-
-@pytest.mark.parametrize("path", ["/", "/v1/models", "/v2", "/v2/health/ready"])
-def test_the_control_api_answers_for_the_server(front: Front, path: str) -> None:
-    """Without a look at a model."""
-    a = front.model("a", Given(200, b'"v2"'))
-    front.control.respond = lambda _: Given(200, b"told")
-
-    assert front.ask("GET", path).body == b"told"
-    assert [request.target for request in front.control.received] == [path]
-    assert not a.received
-
-
 @pytest.mark.parametrize("takes_target_model", [False, True])
 def test_invocations_need_a_model(folder: Path, takes_target_model: bool) -> None:
     """A client learns how to name one; with a header that the run does not understand, too."""
@@ -542,18 +466,6 @@ def test_each_request_has_a_line_with_the_model_that_it_names(front: Front) -> N
         ("GET", "/models/a", 404, "", ""),
         ("POST", "/models/a/b/invoke", 404, "", ""),
     ]
-
-
-def test_payloads_keep_their_limit(folder: Path) -> None:
-    """It is refused with the sentence of a single archive, and its line names the model."""
-    routes = MultiModelRoutes(600, (NOWHERE,))
-    for front in running(folder, routes, {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}):
-        a = front.model("a", Given())
-        answer = front.invoke_model("a", b" " * (MEGABYTE + 1))
-
-        assert (answer.status, answer.json["error"]) == (413, body_too_large("1 MB"))
-        assert [(line.status, line.model) for line in front.requests(1)] == [(413, "a")]
-        assert a.received == []
 
 
 @pytest.mark.parametrize("takes_target_model", [False, True])

@@ -1,6 +1,5 @@
 """nginx and Python read the parent of a request alike: a real nginx says what it makes of each header."""
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -110,20 +109,3 @@ def test_each_sampler_s_requests_go_to_python(
     """Without a parent, with a sampled one, and with one that is not: a sampler of ids looks at both itself."""
     with running(tmp_path, sampling) as nginx:
         assert [nginx.decide(headers)[0] for headers in ({}, HEADERS[1], HEADERS[2])] == expected
-
-
-@pytest.mark.parametrize("share", [0.0, 0.00001, 0.01, 0.5, 0.99999, 1.0])
-@pytest.mark.parametrize("parents", ["followed", "examined", "ignored"])
-def test_nginx_takes_every_share(tmp_path: Path, share: float, parents: str) -> None:
-    """Its percentages have two digits behind the point, and none is 0."""
-    conf = tmp_path / "nginx.conf"
-    maps = trace_maps(TraceSampling(share, parents))
-    conf.write_text(f"pid {tmp_path}/pid; events {{}} http {{ access_log off; {maps} }}")
-    checked = subprocess.run(
-        [config.find() or "", "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert "syntax is ok" in checked.stderr

@@ -3,8 +3,6 @@
 import contextlib
 import gzip
 import json
-import os
-import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,13 +29,6 @@ def handler(data, context):
 """
 LIMIT_MB = 2
 LOADING = ("UNAVAILABLE", "no model server is ready: starting, or being restarted")
-RETRIES = {
-    "maxAttempts": 5,
-    "initialBackoff": "0.05s",
-    "maxBackoff": "0.5s",
-    "backoffMultiplier": 2,
-    "retryableStatusCodes": ["UNAVAILABLE"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -193,27 +184,6 @@ def test_many_calls_share_one_channel(channel: grpc.Channel) -> None:
     assert answers == [number / 2 + 2 for number in range(1000)]
 
 
-def model_servers(stack: Stack) -> list[int]:
-    """Their process ids."""
-    return stack.children().get("embedded", [])
-
-
-def test_a_model_server_that_dies_is_passed_by_and_comes_back(stack: Stack) -> None:
-    """The other one answers REST and gRPC meanwhile: no request fails, no call of a client that retries."""
-    dead = model_servers(stack)[0]
-    options = [
-        ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]}))
-    ]
-    with grpc.insecure_channel(stack.grpc, options) as opened:
-        os.kill(dead, signal.SIGKILL)
-        for _ in range(50):
-            answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}')
-            assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
-            assert predict(opened, ones(1))["y"].tolist() == [2.5]
-        stack.wait_until(lambda: len(model_servers(stack)) == 2, "both model servers run")
-        stack.wait_ready()
-
-
 def test_calls_are_told_that_models_load(tmp_path: Path) -> None:
     """gRPC says UNAVAILABLE, with a reason."""
     with (
@@ -224,25 +194,6 @@ def test_calls_are_told_that_models_load(tmp_path: Path) -> None:
         grpc.insecure_channel(stack.grpc) as opened,
     ):
         stack.wait_until(lambda: refusal(lambda: predict(opened, ones(1), "m")) == LOADING, "calls are told")
-
-
-def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -> None:
-    """A slow gRPC call gets its answer after the port refuses new ones."""
-    env = {"TFS_PROXY_GRPC_PORT": "0"}
-    with serving(str(saved_models / "gate"), "--model-server", "embedded", env=env) as stack:
-        with (
-            grpc.insecure_channel(stack.grpc) as opened,
-            ThreadPoolExecutor(1) as pool,
-            gate(tmp_path / "gate") as held,
-        ):
-            slow = pool.submit(hold, opened, held.mark(), "gate")
-            held.wait_for()
-            stack.process.send_signal(signal.SIGTERM)
-            stack.wait_until_refused(int(stack.grpc.rpartition(":")[2]))
-            held.open()
-            assert slow.result()["y"].tolist() == [len(held.mark())]
-
-        assert stack.wait() == 0
 
 
 def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,15 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.model_fixtures import EmbeddedServer, StartServer
-from support.plane import answer
-from support.waiting import wait_until
+from support.model_fixtures import EmbeddedServer
 from tfs_proxy.serving.upstream.binary import BinaryUpstream
 from tfs_proxy.serving.upstream.interface import TensorAnswer, Upstream
 from tfs_proxy.serving.upstream.rest import RestUpstream
-from tfs_proxy.values.batch import Batch, Examples
+from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import BadInput
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protos.tensors import numpy_type
@@ -30,7 +27,6 @@ from tfs_proxy.wire.protos.tensors import numpy_type
 pytestmark = pytest.mark.tensorflow
 
 HALF = Target("half_plus_two")
-TIMEOUT_SECONDS = 20
 
 
 def instance_of(server: EmbeddedServer) -> Instance:
@@ -108,19 +104,6 @@ def test_strings(upstream: BinaryUpstream) -> None:
     assert outputs["y"].tolist() == array.tolist()
 
 
-def test_versions_and_signatures(embedded_server: EmbeddedServer, upstream: BinaryUpstream) -> None:
-    """A version, a signature name, and none of them lead where they lead over REST."""
-    x = batch(x=np.array([2.0], np.float32))
-    one, newest = (upstream.predict(Target("versions", version=version), x) for version in (1, None))
-    assert json.loads(one.body) == {"predictions": [3.0]}
-    assert json.loads(newest.body) == {"predictions": [4.0]}
-    assert isinstance(newest, TensorAnswer)
-    assert newest.version == 2
-    norm = upstream.predict(Target("multi_io", signature="norm"), batch(a=np.eye(3, dtype=np.float32)))
-    assert json.loads(norm.body) == {"predictions": [1.0, 1.0, 1.0]}
-    assert norm.url == f"{embedded_server.rest}/v1/models/multi_io:predict"
-
-
 CASES: dict[str, tuple[Target, Batch]] = {
     "one": (HALF, batch(x=np.array([1, 2.2, 1e7, -1 / 3, 1e-9], np.float32))),
     "matrix": (HALF, batch(x=np.linspace(-3, 3, 200, dtype=np.float32).reshape(50, 2, 2))),
@@ -177,38 +160,6 @@ def test_no_rows(upstream: BinaryUpstream) -> None:
     assert answer.status == 400
 
 
-def test_outputs_that_do_not_follow_the_batch(upstream: BinaryUpstream) -> None:
-    """They are there as tensors; only the row form is refused, as TF Serving refuses it."""
-    target = Target("mixed_batch")
-    answer = upstream.predict(target, batch(x=np.array([1, 2], np.float32)))
-    assert answer.ok
-    assert answer.outputs(upstream.signature(target))["total"] == 3
-    assert answer.status == 400
-    assert "total" in json.loads(answer.body)["error"]
-
-
-def test_types_without_json_of_their_own(upstream: BinaryUpstream) -> None:
-    """Half, bfloat16 and uint16 are written as numbers; complex ones are refused in JSON alone."""
-    for kind, numpy_kind in [("float16", "float16"), ("bfloat16", "float32"), ("uint16", "uint16")]:
-        answer = upstream.predict(Target("echo", signature=kind), batch(x=np.array([1, 2], numpy_kind)))
-        assert json.loads(answer.body) == {"predictions": [1, 2]}
-    answer = upstream.predict(Target("echo", signature="complex64"), batch(x=np.array([1j], np.complex64)))
-    assert (answer.ok, answer.status) == (True, 400)
-    assert "complex64" in json.loads(answer.body)["error"]
-
-
-@pytest.mark.parametrize("kind", ["float16", "bfloat16", "uint16"])
-def test_json_for_types_without_json(upstream: BinaryUpstream, kind: str) -> None:
-    """What TF Serving's JSON has no form for goes as tensors: rows in, rows out."""
-    target = Target("echo", signature=kind)
-    reply = answer(upstream, target, b'{"instances": [[1], [2]]}', None, None)
-    assert (reply.status, json.loads(reply.body)) == (200, {"predictions": [[1], [2]]})
-    lines = answer(upstream, target, b"1\n2\n", "text/csv", "application/jsonlines")
-    assert [json.loads(line) for line in lines.body.splitlines()] == [1, 2]
-    with pytest.raises(BadInput, match='Record 1, input "x": "a" is a string'):
-        answer(upstream, target, b'{"instances": ["a"]}', None, None)
-
-
 def test_small_records_as_json_go_over_rest(upstream: BinaryUpstream) -> None:
     """Where JSON is wanted and quicker; large ones, and types without JSON, go as tensors."""
     small, large = batch(x=np.ones(10, np.float32)), batch(x=np.ones(10_000, np.float32))
@@ -241,20 +192,6 @@ def test_memory_order_does_not_matter(upstream: BinaryUpstream) -> None:
         np.testing.assert_array_equal(outputs["y"], array)
 
 
-def test_examples_and_json_go_over_rest(upstream: BinaryUpstream) -> None:
-    """Classify and regress, and TF Serving's own JSON, are answered by the REST side."""
-    target = Target("regress_classify", signature="regress_x_to_y", method="regress")
-    assert json.loads(upstream.predict(target, Examples([{"x": 2.0}])).body) == {"results": [3.0]}
-    assert json.loads(upstream.predict(HALF, b'{"inputs": [4]}').body) == {"outputs": [4.0]}
-
-
-def test_no_answer_in_time(upstream: BinaryUpstream) -> None:
-    """A call that takes too long is a timeout that says how long was waited."""
-    upstream.signature(HALF)
-    with pytest.raises(UpstreamTimeout, match=r"0\.001 seconds"):
-        upstream.predict(HALF, batch(x=np.zeros(4_000_000, np.float32)), timeout_seconds=0.001)
-
-
 def test_a_busy_server_is_not_a_dead_one(embedded_server: EmbeddedServer) -> None:
     """The first call waits for its connection, however long the server takes to take it."""
     pool, x = BinaryUpstream([instance_of(embedded_server)], 60), batch(x=np.array([1], np.float32))
@@ -268,47 +205,6 @@ def test_a_busy_server_is_not_a_dead_one(embedded_server: EmbeddedServer) -> Non
             embedded_server.process.send_signal(signal.SIGCONT)
         assert call.result().ok
     pool.close()
-
-
-def test_server_that_is_down_and_back(saved_models: Path, model_server: StartServer) -> None:
-    """A dead server is unavailable, at once; a live one takes over; a restarted one is found again."""
-    flags = ("--model_name=half_plus_two", f"--model_base_path={saved_models / 'half_plus_two'}")
-    first, second = model_server(*flags), model_server(*flags)
-    for server in (first, second):
-        server.wait_available("half_plus_two")
-    one, two = instance_of(first), Instance(1, second.rest_port, second.grpc_port, second.grpc_socket)
-    pool = BinaryUpstream([one, two], TIMEOUT_SECONDS)
-    x = batch(x=np.array([1], np.float32))
-    try:
-        assert [pool.predict(HALF, x, instance=instance).ok for instance in (one, two)] == [True, True]
-        first.stop(signal.SIGKILL)
-        wait_until_noticed(pool, one, x)
-        assert all(pool.predict(HALF, x, instance=one).ok for _ in range(10))
-        assert all(pool.predict(HALF, b'{"instances": [1]}', instance=one).ok for _ in range(10))
-        second.stop(signal.SIGKILL)
-        began = time.monotonic()
-        for _ in range(10):
-            with pytest.raises(UpstreamUnavailable):
-                pool.predict(HALF, x)
-        assert time.monotonic() - began < 5 * TIMEOUT_SECONDS  # half of what they would wait
-        addresses = f"--port={first.grpc_port}", f"--rest_api_port={first.rest_port}"
-        again = model_server(*flags, *addresses, f"--grpc_socket_path={first.grpc_socket}")
-        again.wait_until(lambda: "AVAILABLE" in first.state("half_plus_two"), "the model is available again")
-        wait_until_noticed(pool, one, x)
-    finally:
-        pool.close()
-
-
-def wait_until_noticed(pool: BinaryUpstream, instance: Instance, x: Batch) -> None:
-    """Ask until grpc has seen the end of a server, or its return: a call may break with the connection."""
-
-    def is_answered() -> bool:
-        try:
-            return pool.predict(HALF, x, instance=instance).ok
-        except UpstreamUnavailable:
-            return False
-
-    wait_until(is_answered, 3 * TIMEOUT_SECONDS, "a call is answered", pause=0)
 
 
 def test_large_arrays_are_copied_once_each_way(upstream: BinaryUpstream) -> None:
