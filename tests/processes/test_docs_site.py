@@ -101,16 +101,3 @@ def test_the_library_is_the_one_that_the_theme_is_written_for() -> None:
     brought = re.findall(r"^version=(\d+)\.", (ROOT / "scripts" / "vendor-mermaid").read_text(), re.MULTILINE)
 
     assert set(wanted) == set(brought)
-
-
-@pytest.mark.parametrize("link", ["nowhere.md", "start/migrate.md#nowhere"])
-def test_a_broken_link_ends_the_build(project: Path, link: str, tmp_path: Path) -> None:
-    """A page, or a heading of a page, that is not there."""
-    broken = tmp_path / "broken"
-    shutil.copytree(project, broken, ignore=shutil.ignore_patterns("build", ".cache"))
-    (broken / "docs" / "index.md").write_text(f"[somewhere]({link})\n")
-
-    done = build(broken)
-
-    assert done.returncode != 0
-    assert "does not exist" in done.stdout + done.stderr

@@ -1,6 +1,5 @@
 """Looks at TCP connections of this machine as the kernel lists them (Linux)."""
 
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +8,6 @@ from support.waiting import wait_until
 
 ESTABLISHED, CLOSE_WAIT = "01", "08"
 READ_SECONDS = 60.0
-
-
-def wait_until_read(link: socket.socket) -> None:
-    """Wait until the other end, which is on this machine, has read all that was sent on ``link``."""
-    here, there = link.getsockname()[1], link.getpeername()[1]
-    wait_until(
-        lambda: [unread for client, unread in _connections(there) if client == here] == [0],
-        READ_SECONDS,
-        f"the server at port {there} has read all that was sent from port {here}",
-    )
 
 
 def wait_until_all_read(port: int, count: int) -> None:

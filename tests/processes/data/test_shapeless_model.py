@@ -4,7 +4,6 @@ Its predict is y = x / 2 + 3 for an x of any shape; regress and classify take tf
 signatures declare as DT_FLOAT.
 """
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,13 +87,6 @@ def test_predict(stack: Stack, content_type: str, body: bytes | str, predictions
 def test_predict_by_columns(stack: Stack) -> None:
     """TF Serving's column form keeps its shape."""
     assert json.loads(_invoke(stack, '{"inputs": [[1.0], [2.0]]}', JSON)) == {"outputs": [[3.5], [4.0]]}
-
-
-@pytest.mark.parametrize(("content_type", "body", "predictions"), PREDICTS)
-def test_predict_over_grpc(stack: Stack, content_type: str, body: bytes | str, predictions: Any) -> None:
-    """An answer that is not JSON is made of tensors, in the shape that the model gave them."""
-    answer = _invoke(stack, body, content_type, accept="application/x-npy")
-    np.testing.assert_array_equal(np.load(io.BytesIO(answer)), np.array(predictions, np.float32))
 
 
 def test_answers_as_text(stack: Stack) -> None:

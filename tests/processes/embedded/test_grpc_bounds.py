@@ -1,11 +1,8 @@
 """What one gRPC call, and any bytes on its port, may do to the embedded server, which is grpcio's there."""
 
 import gzip
-import socket
-import struct
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -63,42 +60,6 @@ def test_a_text_longer_than_clients_take_is_cut(channel: grpc.Channel) -> None:
     assert code == "NOT_FOUND"
     assert text.startswith("Servable not found for request: Latest(caf\u00e9 caf\u00e9 ")
     assert 2_000 < len(text) < 8_000
-
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame of HTTP/2."""
-    return struct.pack(">BHBBL", 0, len(payload), kind, flags, stream) + payload
-
-
-HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 1, 3, 4, 6, 9
-END_HEADERS, CANCEL = 4, 8
-FLOODS = {
-    "PING": frame(PING, 0, 0, bytes(8)) * 50_000,
-    "SETTINGS": frame(SETTINGS, 0, 0, b"") * 50_000,
-    "calls that are cancelled": b"".join(
-        frame(HEADERS, END_HEADERS, stream, b"\x83\x86\x84\x41\x01x")
-        + frame(RST_STREAM, 0, stream, struct.pack(">L", CANCEL))
-        for stream in range(1, 20_000, 2)
-    ),
-    "not HTTP/2": b"GET / HTTP/1.1\r\n\r\n" * 10_000,
-    "a header block without an end": frame(HEADERS, 0, 1, bytes(16_000))
-    + frame(CONTINUATION, 0, 1, bytes(16_000)) * 500,
-}
-
-
-@pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_of_frames_holds_up_nobody(
-    embedded_server: EmbeddedServer, channel: grpc.Channel, name: str
-) -> None:
-    with socket.create_connection(("127.0.0.1", embedded_server.grpc_port), timeout=5) as flooding:
-        with suppress(OSError):  # it may be hung up on, or not be read
-            greeting = b"" if name.startswith("not") else PREFACE
-            flooding.sendall(greeting + frame(SETTINGS, 0, 0, b"") + FLOODS[name])
-        assert predicted(channel) == [2.5]
-    assert predicted(channel) == [2.5]
 
 
 def test_calls_at_a_time_have_a_limit(embedded_server: EmbeddedServer, channel: grpc.Channel) -> None:

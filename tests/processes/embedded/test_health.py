@@ -89,14 +89,6 @@ def test_the_server_and_its_services_have_a_health(server: EmbeddedServer, name:
         assert check(channel, name) == status
 
 
-def test_a_watch_tells_the_status_at_once_and_stays_open(server: EmbeddedServer) -> None:
-    with grpc.insecure_channel(server.grpc) as channel:
-        known, unknown = Watch(channel), Watch(channel, "nobody")
-        assert (known.next(), unknown.next()) == ("SERVING", "SERVICE_UNKNOWN")
-        assert known.silent
-        assert unknown.silent
-
-
 def test_watches_hold_no_threads(server: EmbeddedServer) -> None:
     """Far more watches are open than there are threads for calls, and calls are answered."""
     with grpc.insecure_channel(server.grpc) as channel:

@@ -4,9 +4,7 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import uvicorn
 
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer
-from support.waiting import wait_until
 from tfs_proxy.embedded.rest.server import RestConnection
 
 pytestmark = pytest.mark.tensorflow
@@ -27,7 +24,6 @@ GET = b"GET /v1/models/half_plus_two HTTP/1.1\r\nHost: x\r\n"
 CLOSE = b"Connection: close\r\n"
 LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 IDLE_SECONDS = 1
-SECONDS = 120.0
 
 
 def talk(server: EmbeddedServer, *sent: bytes) -> bytes:
@@ -64,14 +60,6 @@ def test_a_head_without_a_body_is_sent(embedded_server: EmbeddedServer) -> None:
     answer = talk(embedded_server, GET.replace(b"GET", b"HEAD") + CLOSE + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert answer.endswith(b"\r\n\r\n")
-
-
-def test_a_client_may_ask_before_it_sends_a_body(embedded_server: EmbeddedServer) -> None:
-    """``Expect: 100-continue`` is answered at once, then the prediction comes."""
-    request = POST + CLOSE + b"Expect: 100-continue\r\n\r\n"
-    answer = talk(embedded_server, request, BODY)
-    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
-    assert b"2.5" in answer
 
 
 def test_a_client_that_has_said_all_gets_its_answer(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -114,24 +102,6 @@ def test_offers_with_a_last_request_are_answered(embedded_server: EmbeddedServer
     answer = talk(embedded_server, head + UPGRADE + b"\r\n" + BODY)
     assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200"]
     assert b"2.5" in answer
-
-
-def test_many_offers_at_once_are_answered_one_by_one(embedded_server: EmbeddedServer) -> None:
-    count = 3000
-    request = b"POST /v1/models/half_plus_two HTTP/1.1\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"
-    with (
-        socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection,
-        ThreadPoolExecutor(1) as pool,
-    ):
-
-        def send() -> None:
-            connection.sendall(request * count)
-            connection.shutdown(socket.SHUT_WR)
-
-        sending = pool.submit(send)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
-        sending.result()
-    assert answer.count(b"HTTP/1.1 400") == answer.count(b"Malformed request") == count
 
 
 @pytest.mark.parametrize(
@@ -179,14 +149,6 @@ def impatient_server() -> Iterator[tuple[str, int]]:
             thread.join(30)
 
 
-def test_a_connection_is_closed_when_it_has_been_idle() -> None:
-    with impatient_server() as address:
-        # On a machine that stands still for a second the connection is idle too early: then once more.
-        wait_until(
-            lambda: busy_then_idle(address), SECONDS, "a busy connection was kept and an idle one closed"
-        )
-
-
 SILENT = {b"": 0, GET: 0, POST + b"\r\n": 0, GET + b"\r\n" + GET: 1}
 """What clients have sent when they fall silent, and how many answers that is worth."""
 
@@ -207,26 +169,3 @@ def silent_client(address: tuple[str, int], sent: bytes, shuts: bool) -> socket.
     if shuts:
         connection.shutdown(socket.SHUT_WR)
     return connection
-
-
-def busy_then_idle(address: tuple[str, int]) -> bool:
-    """Whether a connection was used all the time, until it was left to be closed."""
-    began = latest = time.monotonic()
-    with socket.create_connection(address, timeout=30) as connection:
-        while time.monotonic() < began + 1.5 * IDLE_SECONDS:
-            latest, before = time.monotonic(), latest
-            if not asked_again(connection):
-                assert time.monotonic() - before >= IDLE_SECONDS
-                return False
-        assert connection.recv(65536) == b""
-    return True
-
-
-def asked_again(connection: socket.socket) -> bool:
-    try:
-        connection.sendall(GET + b"\r\n")
-        answer = connection.recv(65536)
-    except ConnectionError:
-        return False
-    assert answer.startswith(b"HTTP/1.1 204") or not answer
-    return bool(answer)

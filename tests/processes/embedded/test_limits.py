@@ -6,7 +6,6 @@ import re
 import socket
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.skipif(sys.platform != "linux"
 MODEL = "/v1/models/half_plus_two"
 GROWTH_MB = 1000
 """Of what one request of 100 MB may cost; what it really costs is half of it."""
-TOGETHER_MB = 3000
-AT_ONCE = 24
 MILLION = 1_000_000
 
 
@@ -105,13 +102,6 @@ def test_a_message_of_many_small_ones_is_refused_before_it_is_parsed(
     assert grown < GROWTH_MB // 5
 
 
-def test_a_shape_within_the_limit_is_filled(embedded_server: EmbeddedServer) -> None:
-    message = declared(DataType.DT_FLOAT, 50 * MILLION)
-    answer, grown = peak_mb(embedded_server, lambda: call(embedded_server, "Predict", message))
-    assert len(answer) > 200 * MILLION
-    assert grown < GROWTH_MB
-
-
 BODIES: dict[str, tuple[bytes, bytes, int]] = {
     "numbers": (b'{"instances": [0', b",0", 50),
     "lists": (b'{"a": [[]', b",[]", 33),
@@ -150,28 +140,6 @@ def test_a_large_body_of_plain_numbers_is_served(embedded_server: EmbeddedServer
     body = b'{"instances": [' + b",".join([unit] * (99 * MILLION // (len(unit) + 1))) + b"]}"
     (status, _), grown = peak_mb(embedded_server, lambda: posted(embedded_server, body))
     assert (status, grown < GROWTH_MB) == (200, True), grown
-
-
-def test_many_large_requests_wait_or_are_asked_to_come_again(embedded_server: EmbeddedServer) -> None:
-    """Together they stay within a bound, and small requests are answered meanwhile."""
-    bombs = [gzip.compress(large_body(name), 1) for name in ("numbers", "strings", "lists")]
-    good = b'{"instances": [0.5' + b",0.1234567" * (2 * MILLION) + b"]}"
-
-    def throw(number: int) -> int:
-        if number % 4 == 3:
-            return posted(embedded_server, good)[0]
-        return posted(embedded_server, bombs[number % 4], **{"Content-Encoding": "gzip"})[0]
-
-    def together() -> list[int]:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            sent = [pool.submit(throw, number) for number in range(AT_ONCE)]
-            while not all(request.done() for request in sent):
-                assert predicted(embedded_server, "half_plus_two", [1.0]) == [2.5]
-            return [request.result() for request in sent]
-
-    statuses, grown = peak_mb(embedded_server, together)
-    assert set(statuses) <= {200, 413, 503}
-    assert grown < TOGETHER_MB
 
 
 def test_a_stalled_upload_holds_only_what_has_come(embedded_server: EmbeddedServer) -> None:

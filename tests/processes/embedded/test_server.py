@@ -18,7 +18,7 @@ from support.embedded_client import ask, call, predict_arrays, predicted
 from support.gates import gate
 from support.grpc_calls import PREDICT, ones, refusal
 from support.model_fixtures import EmbeddedServer, Serve, StartServer, serving_all
-from support.predict_messages import request_bytes, response_arrays
+from support.predict_messages import request_bytes
 from support.warmup_files import recorded
 from tfs_proxy.data.formats.framing import tfrecord_frame
 from tfs_proxy.wire import protos
@@ -121,25 +121,6 @@ def test_slow_calls_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_p
         held.open()
         for call in slow:
             call.result()
-
-
-def test_calls_without_a_message_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
-    """Eight callers have begun a call over gRPC and send nothing for now; a ninth is answered."""
-    request = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
-    released = threading.Event()
-
-    def later() -> Iterator[bytes]:
-        released.wait(60)
-        yield request
-
-    with grpc.insecure_channel(embedded_server.grpc) as channel:
-        begun = [channel.stream_unary(PREDICT).future(later(), timeout=60) for _ in range(8)]
-        # They go out before these, on the same connection.
-        answers = [channel.unary_unary(PREDICT)(request, timeout=30) for _ in range(5)]
-        assert not any(call.done() for call in begun)
-        released.set()
-        answers += [call.result() for call in begun]
-    assert all(response_arrays(answer)["y"] == [2.5] for answer in answers)
 
 
 def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -> None:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
@@ -18,7 +18,7 @@ import pytest
 from support.endless import endless_server
 from support.transform_command import Done, outputs, posts, release, stand_in, transform, tune
 from support.waiting import wait_until
-from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.data.formats.framing import tfrecord_frame
 from tfs_proxy.transform.files import STATE_FOLDER
 
 ALONE = {"split_type": "Line", "strategy": "SingleRecord"}
@@ -91,15 +91,6 @@ def test_whole_objects(job: Job) -> None:
     assert "no Content-Type is sent, which means JSON" in done.log
     assert job.outputs == {name + ".out": content for name, content in files.items()}
     assert done.summary["objects"] == {"all": 5, "done": 5, "already_done": 0, "failed": 0}
-
-
-def test_order_is_kept(job: Job) -> None:
-    lines = b"".join(b"%d%s\n" % (number, b" SLOW" if number % 50 == 0 else b"") for number in range(300))
-    job.put(lines)
-    done = job.run(**ALONE, assemble_with="Line", max_concurrent="8")
-    assert done.status == 0, done.log
-    assert job.outputs == {"a.out": lines}
-    assert done.summary["records"] == done.summary["requests"] == 300
 
 
 def test_two_runs_at_once(tmp_path: Path) -> None:
@@ -332,17 +323,6 @@ def test_an_object_that_fails_has_no_output(job: Job) -> None:
     assert job.outputs == {"a.out": b"again"}
 
 
-@pytest.mark.parametrize("frame", [tfrecord_frame, recordio_frame])
-def test_frames_of_a_packed_object(job: Job, frame: Callable[[bytes], bytes]) -> None:
-    """SingleRecord sends what is in them, MultiRecord whole frames."""
-    frames = [frame(b"one"), frame(b"two")]
-    job.put(gzip.compress(b"".join(frames)))
-    flags = {"split_type": "TFRecord" if frame is tfrecord_frame else "RecordIO", "compression": "Gzip"}
-    for strategy, answers in (("SingleRecord", b"onetwo"), ("MultiRecord", b"".join(frames))):
-        assert job.run(strategy=strategy, **flags).status == 0
-        assert job.outputs == {"a.out": answers}
-
-
 def test_a_damaged_object_fails_alone(job: Job) -> None:
     """Its error has the place of the record; a wrong checksum and an end in the middle are damage."""
     good = tfrecord_frame(b"one")
@@ -366,21 +346,6 @@ def test_the_earliest_failure_of_an_object_is_reported(job: Job) -> None:
     assert (json.loads(error)["record"], json.loads(error)["status"]) == (1, 500)
 
 
-def test_a_record_that_a_filter_does_not_fit_is_bad(job: Job) -> None:
-    """A bad record without a status: it is not sent."""
-    job.put("1,2\n3\n4,5\n")
-    flags = {
-        "split_type": "Line",
-        "content_type": "text/csv",
-        "assemble_with": "Line",
-        "input_filter": "$[1]",
-    }
-    done = job.run(on_error="placeholder", **flags)
-    assert (done.status, job.outputs["a.out"]) == (0, b"2\nERROR\n5\n"), done.log
-    (failure,) = done.summary["failures"]
-    assert (failure["record"], failure["status"]) == (2, None)
-
-
 def test_a_full_disk_fails_the_object_that_fills_it(job: Job) -> None:
     """Nothing of it is left, and the others are written."""
     for name, size in (("large", 300_000), ("small", 1)):
@@ -390,12 +355,6 @@ def test_a_full_disk_fails_the_object_that_fills_it(job: Job) -> None:
     assert (done.returncode, "large.out" in done.stderr) == (1, True), done.stderr
     assert job.outputs.keys() == {"small.out", "large.err"}
     assert not list(job.out.rglob("growing-*/*"))
-
-
-def test_without_a_limit_an_object_is_one_request(job: Job) -> None:
-    job.put(b"1\n2\n" * 1_000_000)
-    done, sent = job.sent(split_type="Line", strategy="MultiRecord", max_payload_mb="0")
-    assert (done.status, sent, len(job.outputs["a.out"])) == (0, 1, 4_000_000), done.log
 
 
 def test_an_object_over_the_limit(job: Job) -> None:

@@ -260,15 +260,6 @@ def test_a_part_that_fails(s3: "S3Client", moto: str, buckets: tuple[str, str], 
     assert objects(s3, buckets[1]) == {"results/large.out": LARGE, "results/small.out": b"1\n"}
 
 
-def test_an_object_that_fails_has_no_output(s3: "S3Client", buckets: tuple[str, str], echo: str) -> None:
-    """An output that an earlier run made of other content does not stay beside the error file."""
-    s3.put_object(Bucket=buckets[0], Key="data/a", Body=b"good\n")
-    assert run(buckets, echo).status == 0
-    s3.put_object(Bucket=buckets[0], Key="data/a", Body=b"BAD now\n")
-    assert run(buckets, echo).status == 1
-    assert objects(s3, buckets[1]).keys() == {"results/a.err"}
-
-
 def test_what_a_killed_run_left(s3: "S3Client", buckets: tuple[str, str], echo: str) -> None:
     """Parts that it had sent are taken back by the next run, those of other keys are not."""
     s3.put_object(Bucket=buckets[0], Key="data/a", Body=b"1\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.values.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import NotReached, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_tls, connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
 
@@ -110,26 +110,6 @@ def test_a_tls_server_that_is_not_trusted_is_not_reached(certificate: Path) -> N
         get("localhost", port, "/", 60, connect=connect_tls)
 
     assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
-
-
-def test_a_silent_tls_server_times_out(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time for an answer ends over TLS too."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    ended = threading.Event()
-
-    def answer_once(session: socket.socket) -> None:
-        session.recv(65536)
-        session.sendall(ANSWER)
-        ended.wait(60)
-
-    with (
-        tls_server(certificate, answer_once) as port,
-        closing(ConnectionPool("localhost", port, Timeouts(60), connect=connect_tls)) as connections,
-    ):
-        connections.request("GET", "/", None, {})
-        with pytest.raises(UpstreamTimeout, match=r"did not answer within 0\.3 seconds"):
-            connections.request("GET", "/", None, {}, timeout_seconds=0.3)
-        ended.set()
 
 
 def test_a_unix_socket(tmp_path: Path) -> None:

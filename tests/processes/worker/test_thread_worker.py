@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from support import gates
 from support.archives import NEEDS_NGINX, stand_in_words
 from support.running import ANSWER_SECONDS
 from support.scraping import scrape
-from support.sockets import wait_until_read
 from support.stack import serving
 
 pytestmark = NEEDS_NGINX
@@ -81,21 +80,6 @@ def test_an_answer_that_ends_its_connection_says_so(two_threads: int, body: str)
         assert ask(client, "again") == "again"
 
 
-def test_a_request_may_come_in_pieces(two_threads: int) -> None:
-    """Cut within the head, and within the body."""
-    sent = request(b"in pieces", b"Connection: keep-alive")
-    with closing(socket.create_connection(("127.0.0.1", two_threads), timeout=ANSWER_SECONDS)) as client:
-        for piece in (sent[:20], sent[20:-4], sent[-4:]):
-            client.sendall(piece)
-            wait_until_read(client)
-        response = HTTPResponse(client)
-        response.begin()
-        received = response.read()
-
-    assert response.status == 200
-    assert received.startswith(b"in pieces from")
-
-
 def test_an_idle_worker_outlives_the_shortest_timeout(tmp_path: Path) -> None:
     """With nothing to do it wakes up rarely, but often enough for gunicorn, which would replace it."""
     env = {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "1"}
@@ -116,18 +100,6 @@ def test_idle_connections_hold_no_thread(two_threads: int) -> None:
         answers = [ask(client, "again") for _ in range(3) for client in clients]
 
     assert answers == ["again"] * 30
-
-
-def test_clients_that_go_away_leave_the_worker_well(two_threads: int, tmp_path: Path) -> None:
-    """In the middle of a head, of a body, and before the answer."""
-    with gates.gate(tmp_path / "gate") as held:
-        for sent in (request(b"gone")[:30], request(b"gone")[:-2], request(held.mark().encode())):
-            with closing(socket.create_connection(("127.0.0.1", two_threads))) as client:
-                client.sendall(sent)
-        held.wait_for()
-
-    with closing(connection(two_threads)) as client:
-        assert ask(client, "well") == "well"
 
 
 def test_kept_connections_are_shared_by_all_workers(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from support.warmup_files import recorded, warm_up_with
 pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 JSON = "application/json"
 ROWS = '{"instances": [1.0]}'
-HELD_SECONDS = 0.5
 STOPPED_WITHIN_SECONDS = 60.0
 PASSES_ON = """
 def input_handler(data, context):
@@ -79,25 +78,6 @@ def test_a_name_that_is_loaded_again_has_its_new_signature(many: MultiModelStack
     assert many.invoke_model("again", "1.0", "text/csv").status != 404
     assert b"2.5" not in many.invoke_model("again", "1.0", "text/csv").body
     assert many.unload("again").status == 200
-
-
-def test_an_unload_waits_for_requests_in_flight(
-    many: MultiModelStack, saved_models: Path, tmp_path: Path
-) -> None:
-    """Those of the common workers, too, which go on to serve other models."""
-    many.loaded("held", saved_models / "gate")
-    many.loaded("beside", saved_models / "half_plus_two")
-    with ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as shut:
-        request = pool.submit(many.invoke_model, "held", f"{shut.mark()}\n", "text/csv")
-        shut.wait_for()
-        unloading = pool.submit(many.unload, "held")
-        many.wait_until(lambda: many.described("held").status == 404, "the model is being unloaded")
-        assert many.invoke_model("beside", "1.0", "text/csv").status == 200
-        assert wait([unloading], HELD_SECONDS).not_done
-        shut.open()
-        assert request.result().status == 200
-        assert unloading.result().status == 200
-    assert many.unload("beside").status == 200
 
 
 def test_a_model_server_that_dies_comes_back_with_all_models(
@@ -186,13 +166,6 @@ def test_a_load_that_one_of_several_model_servers_did_not_survive(saved_models: 
         stack.wait_until(stack.is_ready, "both are back")
         stack.loaded("bad", saved_models / "half_plus_two")
         assert [stack.invoke_model("bad", ROWS, JSON).json for _ in range(8)] == [{"predictions": [2.5]}] * 8
-
-
-def test_batching_works_for_all_models(saved_models: Path) -> None:
-    """Its parameters are those of the run."""
-    with serving_many(env={"SAGEMAKER_TFS_ENABLE_BATCHING": "true"}) as stack:
-        stack.loaded("batched", saved_models / "half_plus_two")
-        assert stack.invoke_model("batched", ROWS, JSON).json == {"predictions": [2.5]}
 
 
 def test_the_end_of_the_run_does_not_wait_for_a_load(saved_models: Path, tmp_path: Path) -> None:

@@ -128,10 +128,6 @@ def loading_a_script(scene: Scene) -> Stack:
     return stack
 
 
-def ready(scene: Scene) -> Stack:
-    return scene.ready()
-
-
 def ready_without_nginx(scene: Scene) -> Stack:
     return scene.ready(**without_nginx())
 
@@ -177,20 +173,12 @@ def loading_one_of_many(scene: Scene) -> Stack:
     return stack
 
 
-def asking_one_of_many(scene: Scene) -> Stack:
-    stack = scene.many()
-    stack.loaded("m", script_model(scene.folder / "m.tar.gz", HANDLES_AS_MODEL))
-    scene.call(lambda mark: stack.invoke_model("m", mark))
-    return stack
-
-
 STATES: tuple[Callable[[Scene], Stack], ...] = (
-    *(starting, unpacking, installing, loading_a_model, loading_a_script, ready, ready_without_nginx),
+    *(starting, unpacking, installing, loading_a_model, loading_a_script, ready_without_nginx),
     *(under_load, streaming, reloading, draining),
 )
 OF_MANY = [
-    pytest.param(state, marks=(pytest.mark.slow, pytest.mark.tensorflow))
-    for state in (loading_one_of_many, asking_one_of_many)
+    pytest.param(state, marks=(pytest.mark.slow, pytest.mark.tensorflow)) for state in (loading_one_of_many,)
 ]
 
 

@@ -13,7 +13,6 @@ import pytest
 from support import gates
 from support.archives import (
     NEEDS_NGINX,
-    pack,
     stand_in_words,
     without_nginx,
 )
@@ -294,34 +293,6 @@ def test_a_sync_worker_has_the_shorter_limit(tmp_path: Path) -> None:
         answer = say(stack, "sleep")
         assert (answer.status, "within 3 seconds" in answer.json["error"]) == (504, True)
         assert pid(stack) != former
-
-
-SCRIPT_MODEL = """
-import time
-
-def model_fn(model_dir):
-    return 1
-
-def predict_fn(data, model):
-    while data[0][0] == 1:
-        time.sleep(3600)  # here the script model hangs
-    return data
-"""
-
-
-@pytest.mark.slow
-def test_a_script_model_that_hangs(tmp_path: Path) -> None:
-    """Script models have the same deadline."""
-    archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT_MODEL})
-    hangs = f"hangs at inference.py:{line_of('here the script model hangs', SCRIPT_MODEL)} in predict_fn"
-    with serving(str(archive), env=ONE_WORKER) as stack:
-        former = only_worker(stack)
-        answer = stack.invoke("1\n", "text/csv")
-        stack.wait_for_log(hangs)
-        wait_until_replaced(stack, former)
-        after = stack.invoke("2\n", "text/csv")
-
-    assert (answer.status, after.status) == (504, 200)
 
 
 HANGS_AT_START = """

@@ -104,14 +104,6 @@ def closed_port() -> Iterator[int]:
         yield port
 
 
-def test_connections_are_kept(server: Server) -> None:
-    """One after another, requests share one connection."""
-    with _upstream(server.port) as upstream:
-        for _ in range(5):
-            upstream.predict(TARGET, BATCH)
-    assert len(server.open) == 1
-
-
 def test_threads_share_the_pool(server: Server) -> None:
     """Sixteen threads get their own answers, over at most as many connections."""
     server.behaviour = lambda connection, request: connection.sendall(_reply(request.body))

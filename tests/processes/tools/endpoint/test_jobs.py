@@ -15,7 +15,6 @@ import pytest
 
 from support.endpoints import Endpoint, refusal
 from support.multi_model import script_model
-from support.remote_container import remote_container
 from support.transform_command import outputs, posts, release, stand_in
 from support.transform_jobs import ended_job, job_request, written
 from support.waiting import wait_until
@@ -172,36 +171,6 @@ def child_of(endpoint: Endpoint, command: str) -> int:
             if command in child.cmdline():
                 return child.pid
     return 0
-
-
-def test_pipeline_does_a_job(endpoint: Endpoint, tmp_path: Path) -> None:
-    """Each container's answer and its type go to the next, Accept to the last; an error names its container."""
-    client = endpoint.control_plane
-    with (
-        remote_container(answer=b"[1]", headers={"Content-Type": "application/json"}) as first,
-        remote_container() as second,
-    ):
-        images = [
-            {"Image": each.address, "ContainerHostname": name}
-            for name, each in (("first", first), ("second", second))
-        ]
-        client.create_model(ModelName="m", Containers=images)
-        source = written(tmp_path / "in", a="1\n")
-        asked = job_request("through", source, tmp_path / "out")
-        asked["TransformOutput"]["Accept"] = "text/csv"
-        client.create_transform_job(**asked)
-        assert ended_job(endpoint, "through")["TransformJobStatus"] == "Completed", endpoint.log
-        assert outputs(tmp_path / "out") == {"a.csv.out": b"]1["}
-        assert [each.requests[0].headers.get("Accept") for each in (first, second)] == [None, "text/csv"]
-        assert [each.requests[0].headers["Content-Type"] for each in (first, second)] == [
-            "text/csv",
-            "application/json",
-        ]
-
-        second.status, second.answer = 422, b"not today"
-        client.create_transform_job(**job_request("broken", source, tmp_path / "more"))
-        reason = 'status 422: Received client error (422) from second with message "not today".'
-        assert reason in ended_job(endpoint, "broken")["FailureReason"]
 
 
 def test_jobs_wait_for_each_other_and_can_be_stopped(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.archives import NEEDS_NGINX, pack, without_nginx
-from support.grpc_calls import SECONDS, ones, predict, refusal
+from support.grpc_calls import SECONDS, refusal
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.scraping import scrape
 from support.stack import Stack, serving
@@ -102,11 +102,6 @@ def test_an_inference_of_one_archive(channel: grpc.Channel) -> None:
     assert values(infer(channel, asking([1.0], "half_plus_three"))) == [3.5]
 
 
-def test_tf_servings_calls_stay_beside_it(channel: grpc.Channel) -> None:
-    """On the same port: nginx sends them to the model servers."""
-    assert predict(channel, ones(1))["y"].tolist() == [2.5]
-
-
 def test_large_tensors_and_wrong_ones(channel: grpc.Channel) -> None:
     """A tensor that is translated beside the loop, and one that is refused by its name."""
     many_values = np.arange(500_000, dtype=np.float32)
@@ -120,26 +115,6 @@ def test_large_tensors_and_wrong_ones(channel: grpc.Channel) -> None:
     )
     assert refusal(lambda: infer(channel, asking([1.0], "nobody")))[0] == "NOT_FOUND"
     assert refusal(lambda: infer(channel, asking([1.0], model_version="7")))[0] == "NOT_FOUND"
-
-
-def test_what_is_told_of_server_and_models(channel: grpc.Channel) -> None:
-    """Every call about them, as clients make it before their first inference."""
-    assert call(channel, "ServerLive").live
-    assert call(channel, "ServerReady").ready
-    assert call(channel, "ServerMetadata").name == "tfs_proxy"
-    ready = {
-        (name, version): call(channel, "ModelReady", name=name, version=version).ready
-        for name in (MODEL, "nobody")
-        for version in ("", "1", "2", "stable", "none")
-    }
-    assert [key for key, is_ready in ready.items() if is_ready] == [
-        (MODEL, ""),
-        (MODEL, "1"),
-        (MODEL, "stable"),
-    ]
-    told = call(channel, "ModelMetadata", name=MODEL)
-    assert (list(told.versions), told.platform) == (["1"], "tensorflow_savedmodel")
-    assert [(one.name, one.datatype, list(one.shape)) for one in told.inputs] == [("x", "FP32", [-1])]
 
 
 def counts(stack: Stack, labels: dict[str, str], wanted: float, name: str = CALLS) -> bool:
@@ -160,14 +135,6 @@ def test_calls_count_by_method(single: Stack, channel: grpc.Channel) -> None:
         labels = {"http_route": route, "grpc_status": status}
         wanted = before.total(CALLS, **labels) + 1
         wait_until(partial(counts, single, labels, wanted), SECONDS, f"{labels} counts")
-
-
-@pytest.mark.parametrize(
-    "name", ["ModelStatistics", "ModelConfig", "RepositoryIndex", "RepositoryModelLoad", "ModelStreamInfer"]
-)
-def test_extensions_of_triton_are_unknown(channel: grpc.Channel, name: str) -> None:
-    method = channel.unary_unary(f"/inference.GRPCInferenceService/{name}")
-    assert refusal(lambda: method(b"", timeout=SECONDS))[0] == "UNIMPLEMENTED"
 
 
 def test_many_models_are_not_loaded_by_a_call(many: MultiModelStack, many_channel: grpc.Channel) -> None:
