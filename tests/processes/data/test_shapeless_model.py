@@ -120,15 +120,6 @@ def test_regress_without_names(stack: Stack, content_type: str) -> None:
     assert (refused.status, "features by name" in refused.json["error"]) == (415, True)
 
 
-def test_regress_one_example(stack: Stack) -> None:
-    """A single tf.Example, and the signature named in the body as AWS's own test does."""
-    assert json.loads(_invoke(stack, example(x=[1.0]), "application/x-tfexample", REGRESS)) == {
-        "results": [3.5]
-    }
-    body = '{"signature_name": "tensorflow/serving/regress", "examples": [{"x": 1.0}]}'
-    assert json.loads(_invoke(stack, body, JSON, "tfs-method=regress")) == {"results": [3.5]}
-
-
 def test_the_start_up_report_shows_unknown_ranks(stack: Stack) -> None:
     """Three dots stand for a shape that the signature does not tell."""
     stack.wait_for_log("serving_default (predict): x float[...] -> y float[...]")

@@ -131,17 +131,6 @@ def test_a_body_that_becomes_too_much_is_refused(
     assert "becomes more than 400 MB of values" in json.loads(answer)["error"]
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [b"0.7654321", b"[0.1234567, 0.25]", b'{"x": [%b]}' % b",".join([b"0.1234567"] * 100)],
-    ids=["numbers", "lists", "rows"],
-)
-def test_a_large_body_of_plain_numbers_is_served(embedded_server: EmbeddedServer, unit: bytes) -> None:
-    body = b'{"instances": [' + b",".join([unit] * (99 * MILLION // (len(unit) + 1))) + b"]}"
-    (status, _), grown = peak_mb(embedded_server, lambda: posted(embedded_server, body))
-    assert (status, grown < GROWTH_MB) == (200, True), grown
-
-
 def test_a_stalled_upload_holds_only_what_has_come(embedded_server: EmbeddedServer) -> None:
     """One that promises 400 MB, and sends one, keeps a request of 20 MB waiting for a moment at most."""
     good = b'{"instances": [0.5' + b",0.1234567" * (2 * MILLION) + b"]}"

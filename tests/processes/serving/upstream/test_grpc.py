@@ -15,7 +15,7 @@ import pytest
 
 from support.model_fixtures import EmbeddedServer
 from tfs_proxy.serving.upstream.binary import BinaryUpstream
-from tfs_proxy.serving.upstream.interface import TensorAnswer, Upstream
+from tfs_proxy.serving.upstream.interface import TensorAnswer
 from tfs_proxy.serving.upstream.rest import RestUpstream
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Instance
@@ -50,17 +50,6 @@ def bytes_array(*values: bytes) -> np.ndarray[Any, Any]:
     array = np.empty(len(values), object)
     array[:] = values
     return array
-
-
-def test_outputs_without_json(upstream: BinaryUpstream) -> None:
-    """Tensors come back as they are, with the version that answered."""
-    interface: Upstream = upstream
-    answer = interface.predict(HALF, batch(x=np.array([1, 1 / 3], np.float32)))
-    outputs = answer.outputs(interface.signature(HALF))
-    np.testing.assert_array_equal(outputs["y"], np.array([2.5, np.float32(1 / 3) / 2 + 2], np.float32))
-    assert isinstance(answer, TensorAnswer)
-    assert answer.version == 1
-    assert answer.ok
 
 
 CASES: dict[str, tuple[Target, Batch]] = {
@@ -117,16 +106,6 @@ def test_no_rows(upstream: BinaryUpstream) -> None:
     answer = upstream.predict(HALF, batch(x=np.zeros(0, np.float32)))
     assert answer.outputs(upstream.signature(HALF))["y"].shape == (0,)
     assert answer.status == 400
-
-
-def test_small_records_as_json_go_over_rest(upstream: BinaryUpstream) -> None:
-    """Where JSON is wanted and quicker; large ones, and types without JSON, go as tensors."""
-    small, large = batch(x=np.ones(10, np.float32)), batch(x=np.ones(10_000, np.float32))
-    assert not isinstance(upstream.predict(HALF, small, as_json=True), TensorAnswer)
-    assert isinstance(upstream.predict(HALF, large, as_json=True), TensorAnswer)
-    half = batch(x=np.ones(2, np.float16))
-    assert isinstance(upstream.predict(Target("echo", signature="float16"), half, as_json=True), TensorAnswer)
-    assert upstream.predict(Target("nope"), small, as_json=True).status == 404
 
 
 def test_inputs_that_do_not_fit(upstream: BinaryUpstream) -> None:

@@ -147,13 +147,6 @@ def test_a_connection_that_breaks_is_told_from_one_that_never_was(calls: GrpcCal
     assert type(caught.value) is UpstreamUnavailable
 
 
-def test_threads_share_a_channel(calls: GrpcCalls, server: Server) -> None:
-    """Each of eight gets its own answers."""
-    with ThreadPoolExecutor(8) as threads:
-        answers = threads.map(lambda number: length(calls, server, bytes(number)), range(400))
-    assert list(answers) == list(range(400))
-
-
 GREENLETS = """
 from gevent import monkey; monkey.patch_all()
 import sys

@@ -162,14 +162,6 @@ def test_it_is_what_requests_does(server: Server, pool: PooledRequests, name: st
     assert given == want
 
 
-def test_files(server: Server, pool: PooledRequests) -> None:
-    """Multipart bodies go out as requests writes them."""
-    with pool.installed():
-        seen = requests.post(server.url, files={"f": ("name", b"content")}, timeout=5).json()
-    assert "content" in seen["body"]
-    assert seen["headers"]["Content-Type"].startswith("multipart/form-data")
-
-
 def test_connections_are_shared(server: Server, pool: PooledRequests) -> None:
     """Calls of the functions and of sessions share the kept connections; without the pool each has its own."""
     with pool.installed():
@@ -225,11 +217,3 @@ def test_errors_are_those_of_requests(server: Server, pool: PooledRequests) -> N
     with PooledRequests(instances, rest).installed(), pytest.raises(requests.exceptions.ConnectionError):
         requests.post("http://localhost:1/v1/models/m:predict", data=b"x", timeout=5)
     rest.close()
-
-
-def test_uninstalled_leaves_nothing(pool: PooledRequests) -> None:
-    """Afterwards `requests` is what it was."""
-    before = (requests.request, requests.api.request, requests.Session.get_adapter)
-    with pool.installed():
-        assert requests.api.request is not before[1]
-    assert (requests.request, requests.api.request, requests.Session.get_adapter) == before

@@ -5,7 +5,6 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -102,16 +101,6 @@ def closed_port() -> Iterator[int]:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]
         yield port
-
-
-def test_threads_share_the_pool(server: Server) -> None:
-    """Sixteen threads get their own answers, over at most as many connections."""
-    server.behaviour = lambda connection, request: connection.sendall(_reply(request.body))
-    with _upstream(server.port) as upstream, ThreadPoolExecutor(16) as threads:
-        bodies = [b'{"instances": [%d]}' % number for number in range(400)]
-        answers = list(threads.map(lambda body: upstream.predict(TARGET, body).body, bodies))
-    assert answers == bodies
-    assert len(server.open) <= 16
 
 
 def test_idle_connection_closed_by_the_server(server: Server) -> None:
