@@ -24,80 +24,59 @@ _LISTENING = re.compile(r"listening on http://[^ ]*:(\d+)")
 log = logging.getLogger(__name__)
 
 
-class InnerStack:
-    """Child process `tfs-proxy serve` of ``model``; it ends with `close`, or when this process ends."""
-
-    def __init__(self, model: str, environment: Mapping[str, str], flags: Sequence[str] = ()) -> None:
-        self._model = model
-        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        serve = [*SERVE, model, "--host", "127.0.0.1", "--port", "0"]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tfs_proxy.values.processes", *serve, *flags],
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        self._port: int | None = None
-        self._reader = threading.Thread(target=self._read, daemon=True, name="stack-log")
-        self._reader.start()
-
-    def wait_ready(self) -> str:
-        """Wait until /ping answers 200; returns the address.
-
-        Raises StopServing with the exit status of `serve` if that ends.
-        """
-        while True:
-            self._check_alive()
-            if self._port is not None and _answers_ping(self._port):
-                return f"http://127.0.0.1:{self._port}"
-            time.sleep(READY_PAUSE_SECONDS)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - it was opened as a pipe
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._reader.join(1)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - it was opened as a pipe
-        with contextlib.suppress(ValueError):  # close() may close the pipe at any time
-            for text in self._process.stdout:
-                self._lines.append(text.rstrip())
-                log.debug("stack: %s", text.rstrip())
-                if self._port is None and (match := _LISTENING.search(text)):
-                    self._port = int(match[1])
-
-    def _check_alive(self) -> None:
-        status = self._process.poll()
-        if status is None:
-            return
-        self._reader.join(1)
-        error: StopServing = ProcessGaveUp(
-            f"{self._model} could not be served. The last lines of the serving stack's log:\n"
-            + "\n".join(self._lines)
-        )
-        error.exit_status = status if status > 0 else error.exit_status
-        raise error
-
-
 @contextlib.contextmanager
 def serving(model: str, environment: Mapping[str, str], flags: Sequence[str] = ()) -> Iterator[str]:
-    """Run a stack while the block runs; yields its address once it is ready. Raises StopServing."""
-    stack = InnerStack(model, environment, flags)
+    """Run `tfs-proxy serve` of ``model`` while the block runs; yields its address once /ping answers 200.
+
+    It ends with this process, too. Raises StopServing with the exit status of `serve` if that ends.
+    """
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
+    ports: list[int] = []
+    serve = [*SERVE, model, "--host", "127.0.0.1", "--port", "0", *flags]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tfs_proxy.values.processes", *serve],
+        env=dict(environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    into, out = process.stdin, process.stdout
+    assert into is not None and out is not None  # noqa: S101, PT018 - they were opened as pipes
+
+    def read() -> None:
+        with contextlib.suppress(ValueError):  # the pipe may be closed at any time
+            for text in out:
+                lines.append(text.rstrip())
+                log.debug("stack: %s", text.rstrip())
+                if not ports and (match := _LISTENING.search(text)):
+                    ports.append(int(match[1]))
+
+    reader = threading.Thread(target=read, daemon=True, name="stack-log")
+    reader.start()
     try:
-        yield stack.wait_ready()
+        while (status := process.poll()) is None and not (ports and _answers_ping(ports[0])):
+            time.sleep(READY_PAUSE_SECONDS)
+        if status is not None:
+            reader.join(1)
+            error: StopServing = ProcessGaveUp(
+                f"{model} could not be served. The last lines of the serving stack's log:\n"
+                + "\n".join(lines)
+            )
+            error.exit_status = status if status > 0 else error.exit_status
+            raise error
+        yield f"http://127.0.0.1:{ports[0]}"
     finally:
-        stack.close()
+        with contextlib.suppress(OSError):
+            into.close()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join(1)
+        out.close()
 
 
 def _answers_ping(port: int) -> bool:

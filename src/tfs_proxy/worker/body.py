@@ -1,7 +1,6 @@
 """Reading of a request's body, whole and within the limit."""
 
 import io
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,7 +14,7 @@ from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.memory import MEGABYTE, Ledger, MemoryBudget
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import decoded_body
-from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET
+from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET, is_connected
 
 BODY = "tfs_proxy.body"
 """Key in a WSGI environ, if it is there, for the body that has been read."""
@@ -41,7 +40,7 @@ class BodyReader:
 
     def budget(self, req: falcon.Request) -> MemoryBudget:
         """Memory limit of this request; a context, at whose end all of it is released."""
-        return MemoryBudget(self._decoded_bytes, self._ledger, partial(_is_connected, req))
+        return MemoryBudget(self._decoded_bytes, self._ledger, partial(is_connected, req.env))
 
     def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
         """Read the whole body, framed by Content-Length or chunks, without its Content-Encoding.
@@ -113,19 +112,6 @@ def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | No
     if len(files) != 1:
         raise BadInput(f"The form has {len(files)} files: send one, as curl -F file=@NAME does.")
     return files[0]
-
-
-def _is_connected(req: falcon.Request) -> bool:
-    """False if the client seems to have hung up; nginx hangs up if its client does."""
-    connection = req.env.get(SOCKET)
-    if connection is None:
-        return True
-    try:
-        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
 
 
 def read_piece(stream: Any, count: int) -> bytes:

@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,14 @@ class ManyModelsApp:
         except FileNotFoundError:
             return refuse(GOING, being_unloaded(name), start_response)
         try:
-            model_app = self._locked(descriptor, path)
+            # Locked until it is closed.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            status, model_app = os.fstat(descriptor), None
+            # Removed before it was locked, it is gone: the supervisor does not wait for this request.
+            if status.st_nlink:
+                file_id = status.st_ino, status.st_mtime_ns
+                with suppress(FileNotFoundError):
+                    model_app = self._apps.get(file_id) or self._make(file_id, path)
             if model_app is None:
                 return refuse(GOING, being_unloaded(name), start_response)
             return model_app.answer(environ, start_response)
@@ -93,24 +100,19 @@ class ManyModelsApp:
             model_app.app.close()
         self.held.close()
 
-    def _locked(self, descriptor: int, link: str) -> _ModelApp | None:
-        """App for the deployment in a file, locked until that is closed; None if the model is going."""
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        status = os.fstat(descriptor)
-        if not status.st_nlink:  # removed before it was locked: the supervisor does not wait for this request
-            return None
-        file_id = status.st_ino, status.st_mtime_ns
-        try:
-            return self._apps.get(file_id) or self._make(file_id, link)
-        except FileNotFoundError:
-            return None
-
     def _make(self, file_id: FileId, link: str) -> _ModelApp:
         with self._making:
             if file_id in self._apps:
                 return self._apps[file_id]
             path = Path(link).resolve(strict=True)
-            self._close_those_that_have_gone()
+            for old_id, old in tuple(self._apps.items()):
+                if old.has_gone():
+                    del self._apps[old_id]
+                    for name in old.models:
+                        if self.known.get(name) is old:
+                            del self.known[name]
+                    # Its last records may take a while, and a request is waiting.
+                    threading.Thread(target=old.app.close, name="close", daemon=True).start()
             deployment = Deployment.from_json(path.read_bytes())
             for model in deployment.models:
                 self._forget(model)
@@ -118,13 +120,3 @@ class ManyModelsApp:
             self.known.update(dict.fromkeys(deployment.models, app))
             log.debug("serving %s", ", ".join(deployment.models))
             return app
-
-    def _close_those_that_have_gone(self) -> None:
-        for file_id, model_app in tuple(self._apps.items()):
-            if model_app.has_gone():
-                del self._apps[file_id]
-                for name in model_app.models:
-                    if self.known.get(name) is model_app:
-                        del self.known[name]
-                # Its last records may take a while, and a request is waiting.
-                threading.Thread(target=model_app.app.close, name="close", daemon=True).start()

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import cached_property
 from http import HTTPStatus
@@ -12,17 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
 from msgspec.structs import replace
-
-from tfs_proxy.serving.script.values import HeaderMap
-from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.signature import Signature
-
-if TYPE_CHECKING:
-    from requests import Response
-else:
-    # Importing requests takes 50 ms and 5 MB, and most scripts look at little of a response.
-    Response = object
-from collections.abc import Mapping
 
 from tfs_proxy.serving.bodies import FORMS, Body, as_batch
 from tfs_proxy.serving.plane import DataPlane
@@ -44,7 +33,8 @@ from tfs_proxy.serving.script.streams import (
     StreamRequest,
     begin_stream,
 )
-from tfs_proxy.serving.script.values import STATUSES, Request
+from tfs_proxy.serving.script.values import STATUSES, HeaderMap, Request
+from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import (
@@ -54,9 +44,15 @@ from tfs_proxy.values.errors import (
     ScriptLoadError,
     UpstreamRefused,
 )
-from tfs_proxy.values.signature import Target
+from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from requests import Response
+else:
+    # Importing requests takes 50 ms and 5 MB, and most scripts look at little of a response.
+    Response = object
 
 _ITER_BYTES = 128
 """Bytes that requests reads at a time if a response is iterated over."""

@@ -35,6 +35,10 @@ from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.wire.error_body import error_text
 
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Any, Any], Any]
+
 _FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
 """Folders of an absolute path, up to its last name; an address like http://a/b is none."""
 
@@ -121,11 +125,6 @@ def own_line(error: BaseException, path: str, function: str) -> str:
 def _printable(text: str) -> str:
     """Replace characters that not every UTF-8 log can hold."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-log = logging.getLogger(__name__)
-
-Handler = Callable[[Any, Any], Any]
 
 
 class Script(Struct, frozen=True):

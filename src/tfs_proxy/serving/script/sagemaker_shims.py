@@ -40,41 +40,33 @@ def _encode(array_like: Any, content_type: str) -> str | bytes:
     return encoded if parse_media_type(content_type).type == media.NPY else encoded.decode()
 
 
-def _content_types() -> Mapping[str, Any]:
-    named = {"JSON": media.JSON, "CSV": media.CSV, "NPY": media.NPY, "OCTET_STREAM": media.BYTES}
-    return {**named, "ANY": "*/*", "UTF8_TYPES": [media.JSON, media.CSV]}
-
-
-def _encoders() -> Mapping[str, Any]:
-    return {"encode": _encode, "decode": decode_array}
-
-
-def _errors() -> Mapping[str, Any]:
-    return {"UnsupportedFormatError": UnsupportedMediaType, "NotAcceptable": NotAcceptable}
-
-
-def _joblib() -> Mapping[str, Any]:
-    return vars(importlib.import_module("joblib"))
-
-
+_TYPES = {
+    "JSON": media.JSON,
+    "CSV": media.CSV,
+    "NPY": media.NPY,
+    "OCTET_STREAM": media.BYTES,
+    "ANY": "*/*",
+    "UTF8_TYPES": [media.JSON, media.CSV],
+}
+_CODERS = {"encode": _encode, "decode": decode_array}
 OLD = "sagemaker_containers.beta.framework"
 NEW = "sagemaker_inference"
 MODULES: Mapping[str, Names] = {
     "sagemaker_containers": dict,
     "sagemaker_containers.beta": dict,
     OLD: dict,
-    f"{OLD}.content_types": _content_types,
-    f"{OLD}.encoders": _encoders,
+    f"{OLD}.content_types": lambda: _TYPES,
+    f"{OLD}.encoders": lambda: _CODERS,
     f"{OLD}.env": dict,
     f"{OLD}.modules": dict,
     f"{OLD}.transformer": dict,
     f"{OLD}.worker": lambda: {"Response": _response},
     NEW: dict,
-    f"{NEW}.content_types": _content_types,
-    f"{NEW}.decoder": _encoders,
-    f"{NEW}.encoder": _encoders,
-    f"{NEW}.errors": _errors,
-    "sklearn.externals.joblib": _joblib,
+    f"{NEW}.content_types": lambda: _TYPES,
+    f"{NEW}.decoder": lambda: _CODERS,
+    f"{NEW}.encoder": lambda: _CODERS,
+    f"{NEW}.errors": lambda: {"UnsupportedFormatError": UnsupportedMediaType, "NotAcceptable": NotAcceptable},
+    "sklearn.externals.joblib": lambda: vars(importlib.import_module("joblib")),
 }
 """Names in each module, by its name. Those without any are there for scripts that import in bulk."""
 

@@ -42,7 +42,17 @@ class Session(MutableMapping[str, Any]):
         return value if isinstance(value, bytes) else json.loads(value)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._store.put(self.id, _checked(key), _stored(key, value))
+        _checked(key)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            self._store.put(self.id, key, bytes(value))
+            return
+        try:
+            text = json.dumps(value)
+            _refuse_other_keys(value)
+        except (TypeError, ValueError) as error:
+            kind = type(value).__name__
+            raise TypeError(f"context.session[{key!r}] can't be a {kind} ({error}): {EXPECTED}") from None
+        self._store.put(self.id, key, text)
 
     def __delitem__(self, key: str) -> None:
         if not self._store.remove(self.id, _checked(key)):
@@ -62,19 +72,6 @@ def _checked(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"context.session[{key!r}]: a key must be a str, not {type(key).__name__}")
     return key
-
-
-def _stored(key: str, value: Any) -> bytes | str:
-    """Bytes as they are, all else as JSON. Raises TypeError, which names the key."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    try:
-        text = json.dumps(value)
-        _refuse_other_keys(value)
-    except (TypeError, ValueError) as error:
-        kind = type(value).__name__
-        raise TypeError(f"context.session[{key!r}] can't be a {kind} ({error}): {EXPECTED}") from None
-    return text
 
 
 def _refuse_other_keys(value: Any) -> None:

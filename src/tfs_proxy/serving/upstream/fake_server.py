@@ -37,7 +37,7 @@ class ModelCall:
     inputs: Mapping[str, npt.NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class ArraysAnswer(ModelAnswer):
     """Answer with tensors, and their JSON."""
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
 from tfs_proxy.data.serving_json import answer_text as serving_text
 from tfs_proxy.data.serving_json.requests import read_outputs
@@ -24,7 +24,7 @@ Records = Batch | Examples | bytes
 """Records for a model server: arrays for predict, features for classify and regress, or its own JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class ModelAnswer:
     """Answer of a model server, an error of its own included: its status, headers and JSON."""
 
@@ -32,15 +32,12 @@ class ModelAnswer:
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     url: str = ""
+    version: int | None = None
+    """Version of the model that answered; None if that is not known."""
 
     @classmethod
     def refused(cls, error: UpstreamRefused) -> "ModelAnswer":
         return cls(error.status, error.body, JSON_HEADERS)
-
-    @property
-    def version(self) -> int | None:
-        """Version of the model that answered; None if that is not known."""
-        return None
 
     @property
     def ok(self) -> bool:
@@ -113,17 +110,9 @@ class TensorAnswer(ModelAnswer):
     follow the batch; ``ok`` is True all the same, since the model did answer.
     """
 
-    __slots__ = ("_json", "_outputs", "_version")
-
     def __init__(self, predicted: Predicted, url: str = "") -> None:
-        for name, value in {
-            "headers": JSON_HEADERS,
-            "url": url,
-            "_version": predicted.version,
-            "_outputs": predicted.outputs,
-            "_json": None,
-        }.items():
-            object.__setattr__(self, name, value)
+        self.headers, self.url = JSON_HEADERS, url
+        self.version, self.tensors = predicted.version, predicted.outputs
 
     @classmethod
     def read(cls, message: Piece, url: str = "") -> "TensorAnswer":
@@ -140,18 +129,12 @@ class TensorAnswer(ModelAnswer):
         return cls(Predicted(outputs, answer.version), answer.url)
 
     @property
-    def version(self) -> int | None:
-        """Version of the model that answered; None if the model server does not say."""
-        known: int | None = self._version  # type: ignore[attr-defined]
-        return known
-
-    @property
     def ok(self) -> bool:
         """True: the model answered."""
         return True
 
-    @property
-    def status(self) -> int:
+    @cached_property
+    def status(self) -> int:  # type: ignore[override]
         """HTTP status that goes with ``body``; known from shapes and types, without writing it."""
         try:
             serving_text.row_count(self.tensors)
@@ -160,20 +143,20 @@ class TensorAnswer(ModelAnswer):
         is_complex = any(array.dtype.kind == "c" for array in self.tensors.values())
         return HTTPStatus.BAD_REQUEST if is_complex else HTTPStatus.OK
 
-    @property
-    def body(self) -> bytes:
-        """TF Serving's JSON, written when it is first asked for."""
-        known: bytes | None = self._json  # type: ignore[attr-defined]
-        if known is None:
-            known = _as_rows(self.tensors)
-            object.__setattr__(self, "_json", known)
-        return known
-
-    @property
-    def tensors(self) -> Outputs:
-        """Outputs by name, regardless of the signature."""
-        outputs: Outputs = self._outputs  # type: ignore[attr-defined]
-        return outputs
+    @cached_property
+    def body(self) -> bytes:  # type: ignore[override]
+        """TF Serving's JSON, in which outputs are in the order of their names; made when it is first read."""
+        arrays = {
+            name: array.astype(_AS_NUMBERS.get(array.dtype, array.dtype), copy=False)
+            for name, array in sorted(self.tensors.items())
+        }
+        try:
+            return serving_text.rows(arrays)
+        except serving_text.NoRows as error:
+            return serving_text.error(str(error))
+        except serving_text.NoText:
+            name = next(array.dtype.name for array in arrays.values() if array.dtype.kind == "c")
+            return serving_text.error(f"Failed to write JSON value for tensor type: {name}")
 
     def outputs(self, signature: Signature) -> Outputs:
         """Tensors of the signature; raises UpstreamError if one is missing."""
@@ -181,30 +164,3 @@ class TensorAnswer(ModelAnswer):
         if missing:
             raise UpstreamError(f"The model server's answer has no output {', '.join(sorted(missing))}.")
         return self.tensors
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __repr__(self) -> str:
-        return f"TensorAnswer({', '.join(sorted(self.tensors))}, version={self.version})"
-
-
-def _as_rows(outputs: Outputs) -> bytes:
-    """JSON that TF Serving's REST side would have answered."""
-    # NOTE: it writes outputs in the order of their names.
-    arrays = {name: _writable(outputs[name]) for name in sorted(outputs)}
-    try:
-        return serving_text.rows(arrays)
-    except serving_text.NoRows as error:
-        return serving_text.error(str(error))
-    except serving_text.NoText:
-        name = next(array.dtype.name for array in arrays.values() if array.dtype.kind == "c")
-        return serving_text.error(f"Failed to write JSON value for tensor type: {name}")
-
-
-def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    wider = _AS_NUMBERS.get(array.dtype)
-    return array if wider is None else array.astype(wider)

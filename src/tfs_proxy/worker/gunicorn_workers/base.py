@@ -37,8 +37,12 @@ from tfs_proxy.worker.gunicorn_workers.refusals import (
     refusal,
 )
 from tfs_proxy.worker.gunicorn_workers.reports import Loading, Reports, boot_failure
-from tfs_proxy.worker.gunicorn_workers.request_observers import OwnLines, request_spans, stages_for_nginx
-from tfs_proxy.worker.gunicorn_workers.worker_log import WorkerLog
+from tfs_proxy.worker.gunicorn_workers.request_observers import (
+    OwnLines,
+    WorkerLog,
+    request_spans,
+    stages_for_nginx,
+)
 
 if TYPE_CHECKING:
     from tfs_proxy.worker.capturing import Capture
@@ -251,6 +255,11 @@ def _id_of(req: Any) -> str:
         return record.request_id
     headers = {name.upper(): value for name, value in getattr(req, "headers", None) or ()}
     return chosen_id(headers.get(INFERENCE_ID.upper()), headers.get(REQUEST_ID.upper()))
+
+
+def end_sending(client: Any) -> None:
+    """Tell a client that nothing more comes, while it may go on sending."""
+    client.shutdown(socket.SHUT_WR)
 
 
 def end_now(status: int = 0) -> None:

@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Protocol, runtime_checkable
@@ -149,6 +149,19 @@ def since_last_data(connection: object) -> float:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECEIVED.size)
         return float(_LAST_DATA_RECEIVED.unpack(info)[0]) / 1000
     return 0.0
+
+
+def is_connected(environ: Mapping[str, Any]) -> bool:
+    """False if the client of a request seems to have hung up; nginx hangs up if its client does."""
+    connection = environ.get(SOCKET)
+    if connection is None:
+        return True
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

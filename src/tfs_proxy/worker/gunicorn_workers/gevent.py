@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from socket import SHUT_WR
 from types import FrameType
 from typing import Any
 
@@ -11,7 +10,7 @@ import grpc.experimental.gevent
 from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
 
 from tfs_proxy.serving.script.deadline import Lane, frames_from
-from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
+from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker, end_sending
 
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 64 * 1024
@@ -59,6 +58,6 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
         """Answer, then read on for a moment: closing at once would reset the connection."""
         super().handle_error(_req, client, address, error)
         with gevent.Timeout(LINGER_SECONDS, False), suppress(OSError):
-            client.shutdown(SHUT_WR)
+            end_sending(client)
             while client.recv(LINGER_BYTES):
                 pass

@@ -1,13 +1,15 @@
 """Configuration of gunicorn as a module: its hooks and its logger, by the names of gunicorn's settings."""
 
+import os
 from typing import Any
 
 from gunicorn.glogging import Logger
 
 from tfs_proxy.observe.begun_requests import forget_old, under_way
+from tfs_proxy.observe.logs.entry import STDERR, EntryHandler, LogConfig
+from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.worker.gunicorn_workers.refusals import refuse_misread
-from tfs_proxy.worker.gunicorn_workers.worker_log import gunicorn_handler
 
 
 class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -17,9 +19,20 @@ class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     """
 
     def setup(self, cfg: Any) -> None:
-        """Take gunicorn's settings, but for the handler."""
+        """Take gunicorn's settings, but for the handler: entries go directly to where the supervisor's go.
+
+        So no worker waits for the supervisor. Only output that bypasses Python (libraries in C, programs that
+        a script starts) goes through it, which makes entries of it.
+        """
         super().setup(cfg)
-        self.error_log.handlers = [gunicorn_handler()]
+        config = LogConfig.inherited(inherited_environment())
+        if config.descriptor != STDERR:
+            os.set_inheritable(
+                config.descriptor, False
+            )  # programs that a script starts must not keep it open
+        master = os.getpid()
+        of_process = EntryHandler(config, lambda: "gunicorn" if os.getpid() == master else "worker")
+        self.error_log.handlers = [of_process]
 
     def close_on_exec(self) -> None:
         """Do nothing: Python itself closes files on exec (PEP 446), and gunicorn logs to none.

@@ -1,4 +1,4 @@
-"""Observers of a worker's requests: counts, lines of the access log, and traces.
+"""Observers of a worker's requests: printed output, counts, lines of the access log, and traces.
 
 Requests that gunicorn refuses before the application gets them are told of where they are refused.
 """
@@ -18,8 +18,10 @@ from tfs_proxy.observe.logs.access import (
     needs_stages,
     stages_text,
 )
+from tfs_proxy.observe.logs.entry import EntryHandler, set_level
+from tfs_proxy.observe.logs.printed import print_to
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
-from tfs_proxy.observe.request_record import RequestRecord
+from tfs_proxy.observe.request_record import RequestRecord, handling
 from tfs_proxy.observe.traces import is_divided
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.settings import inherited_environment
@@ -30,6 +32,30 @@ if TYPE_CHECKING:
     from tfs_proxy.observe.spans import RequestSpans
 
 log = logging.getLogger(__name__)
+
+
+class WorkerLog:
+    """Log and output of a worker, with the requests' ids: of our loggers, libraries' and the script's."""
+
+    def __init__(self, error_log: logging.Logger) -> None:
+        root = logging.getLogger()
+        if not root.handlers:
+            root.handlers = list(error_log.handlers)
+        set_level(logging.getLevelName(error_log.getEffectiveLevel()).lower())
+        handlers = (handler for handler in error_log.handlers if isinstance(handler, EntryHandler))
+        self._streams = print_to(next(handlers))
+
+    def end(self, record: RequestRecord) -> None:
+        """Write the request's output without a line end."""
+        for stream in self._streams:
+            if stream.unfinished:
+                with handling(record):
+                    stream.finish(record)
+
+    def finish(self) -> None:
+        """Write this thread's output without a line end."""
+        for stream in self._streams:
+            stream.finish()
 
 
 class OwnLines:

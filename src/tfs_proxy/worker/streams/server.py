@@ -27,7 +27,6 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, REQUEST
 from tfs_proxy.wire.http_server import BACKLOG
 from tfs_proxy.wire.routes import OTHER_ROUTE, STREAM, path_of, route_of
 from tfs_proxy.worker.memory_ledger import MemoryLedger
-from tfs_proxy.worker.streams.connection import StreamConnection
 from tfs_proxy.worker.streams.stream import (
     CLIENT_GONE,
     COMPLETED,
@@ -36,6 +35,7 @@ from tfs_proxy.worker.streams.stream import (
     SCRIPT_ERROR,
     STOPPED,
     OpenStream,
+    StreamConnection,
 )
 
 PING_SECONDS: Final = 30.0
@@ -79,7 +79,7 @@ class StreamServer:
         self._messages_in = self._messages_out = 0
         self.changed = asyncio.Event()
 
-    async def open(self) -> Server:
+    async def listen(self) -> Server:
         """Listen, in the place of a process that did before."""
         library_log.setLevel(logging.CRITICAL)
         socket = Path(self._options.socket)

@@ -1,4 +1,4 @@
-"""Calls of the translator's own: to the model servers of the run, and to its control API."""
+"""Calls of the translator's own to the model servers of the run."""
 
 import asyncio
 import itertools
@@ -13,8 +13,6 @@ from grpc import aio
 from tfs_proxy.serving.upstream.grpc_channels import CONNECT_FAILED, OPTIONS
 from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, not_answered
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer, read_response
-from tfs_proxy.wire.http_messages import HttpResponse
 
 CODES: Final[Mapping[int, GrpcCode]] = {
     400: GrpcCode.INVALID_ARGUMENT,
@@ -26,7 +24,6 @@ CODES: Final[Mapping[int, GrpcCode]] = {
     504: GrpcCode.DEADLINE_EXCEEDED,
     507: GrpcCode.RESOURCE_EXHAUSTED,
 }
-MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 _OWN_DEADLINE = "Deadline Exceeded"
 """Text of gRPC's own if the model server does not answer in time."""
@@ -47,30 +44,6 @@ class RefusedCall(Exception):
 
 class NotConnected(Exception):
     """No connection to the model server could be opened: nothing was sent."""
-
-
-class ControlClient:
-    """Requests to the supervisor over its control API's unix socket."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
-
-    async def ask(self, path: str) -> HttpResponse:
-        """Ask the control API. Raises OSError if it can't be reached, and BrokenAnswer."""
-        reader, writer = await asyncio.open_unix_connection(self._socket)
-        try:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-            answer = bytearray()
-            while part := await reader.read(MOST_ANSWER_BYTES):
-                answer += part
-                if len(answer) > MOST_ANSWER_BYTES:
-                    raise BrokenAnswer(f"the answer to {path} is too long")
-        finally:
-            writer.close()
-        if not answer:
-            raise NoAnswer(f"no answer to {path}")
-        parts = iter([bytes(answer)])
-        return read_response(lambda: next(parts, b""))
 
 
 class ModelServers:

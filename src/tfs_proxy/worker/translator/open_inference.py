@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -12,13 +13,13 @@ from google.protobuf.message import DecodeError
 from tfs_proxy.data.open_inference.datatypes import model_metadata
 from tfs_proxy.data.serving_json.requests import INTERNAL_SIGNATURE
 from tfs_proxy.model.saved_model import read_signature
+from tfs_proxy.serving.upstream.instances import ask
 from tfs_proxy.settings.worker_environment import TranslatorOptions
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UpstreamError
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import is_packed, unpacked
-from tfs_proxy.wire.http_answer import BrokenAnswer
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.protos import (
     GetModelMetadataRequest,
@@ -55,7 +56,7 @@ from tfs_proxy.worker.translator.inference_messages import (
     parsed,
     translated,
 )
-from tfs_proxy.worker.translator.model_servers import ControlClient, ModelServers, RefusedCall
+from tfs_proxy.worker.translator.model_servers import ModelServers, RefusedCall
 
 Answer = TypeVar("Answer")
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
@@ -88,10 +89,9 @@ _NOT_READY = frozenset({GrpcCode.NOT_FOUND, GrpcCode.INVALID_ARGUMENT, GrpcCode.
 class OpenInferenceService:
     """Calls of the protocol, which end at the model servers or the control API."""
 
-    def __init__(self, servers: ModelServers, control: ControlClient, options: TranslatorOptions) -> None:
-        self._servers = servers
-        self._control = control
-        self._options = options
+    def __init__(self, servers: ModelServers, options: TranslatorOptions) -> None:
+        self._servers, self._options = servers, options
+        self._control_socket = Path(options.control_socket)
 
     def methods(self) -> Mapping[str, Handler]:
         of_few_bytes: dict[str, Handler] = {
@@ -129,17 +129,13 @@ class OpenInferenceService:
         versions = (await self._ready_versions()).get(asked.name, ())
         is_ready = bool(versions) if asked.number is None else asked.number in versions
         if is_ready and asked.label:
-            is_ready = await self._is_label(asked, context)
+            try:
+                await self._default_signature(asked, context)
+            except RefusedCall as refused:
+                if refused.code not in _NOT_READY:
+                    raise
+                is_ready = False
         return ModelReadyResponse(ready=is_ready).SerializeToString()
-
-    async def _is_label(self, asked: AskedModel, context: Any) -> bool:
-        try:
-            await self._default_signature(asked, context)
-        except RefusedCall as refused:
-            if refused.code in _NOT_READY:
-                return False
-            raise
-        return True
 
     async def _model_metadata(self, message: bytes, context: Any) -> bytes:
         request = parsed(ModelMetadataRequest, message)
@@ -234,8 +230,8 @@ class OpenInferenceService:
 
     async def _ask(self, path: str) -> HttpResponse:
         try:
-            return await self._control.ask(path)
-        except (OSError, BrokenAnswer):
+            return await asyncio.to_thread(ask, self._control_socket, "GET", path)
+        except UpstreamError:
             raise RefusedCall(GrpcCode.UNAVAILABLE, NO_SUPERVISOR) from None
 
 
