@@ -89,20 +89,10 @@ class DataPlane:
     ) -> None:
         """Wire the parts; with ``one_line``, JSON of `answer` is always one line, else as Accept says."""
         self._upstream = upstream
+        self.choose = upstream.choose
+        self.signature, self.signatures_of = upstream.signature, upstream.signatures_of
         self._one_line = one_line
         self._bodies = BodyDecoder(self.signature, csv_columns or {})
-
-    def choose(self) -> Instance:
-        """Choose the instance of the model server for one request."""
-        return self._upstream.choose()
-
-    def signature(self, target: Target) -> Signature:
-        """Signature of the target; raises UpstreamRefused for an unknown model, BadInput for a signature."""
-        return self._upstream.signature(target)
-
-    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """Signatures of the target's version, by name; raises UpstreamRefused for an unknown model."""
-        return self._upstream.signatures_of(target)
 
     def decode(self, target: Target, body: Body) -> Batch:
         """Decode a body to arrays by input name, which may be written to.

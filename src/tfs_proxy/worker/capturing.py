@@ -142,8 +142,15 @@ class Capture:
         path, began, size = self._files.get(model, (self._folder, 0.0, 0))
         if size >= FILE_BYTES or not 0 <= now - began < FILE_SECONDS:
             self._files = {name: file for name, file in self._files.items() if now - file[1] < FILE_SECONDS}
-            with suppress(FileNotFoundError):  # another worker is at it
-                self._remove_oldest()
+            # Make room, whichever worker has written the other files, and if another one is at it.
+            with suppress(FileNotFoundError):
+                files = sorted(self._folder.rglob(f"[0-9]*T*Z-*{ENDING}"), key=lambda path: path.name)
+                left = sum(map(os.path.getsize, files))
+                while files and left > FOLDER_BYTES - FILE_BYTES:
+                    left -= files[0].stat().st_size
+                    files[0].unlink()
+                    megabytes = FOLDER_BYTES // MEGABYTE
+                    log.info("data capture: %s is removed, the oldest of %d MB", files.pop(0), megabytes)
             text = time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime(now))
             path, began = self._folder / model / f"{text}-{uuid4().hex}{ENDING}", now
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,14 +159,3 @@ class Capture:
             if file.write(line) < len(line):
                 file.truncate(self._files[model][2])
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def _remove_oldest(self) -> None:
-        """Make room for another file, whichever worker has written the others."""
-        files = sorted(self._folder.rglob(f"[0-9]*T*Z-*{ENDING}"), key=lambda path: path.name)
-        left = sum(map(os.path.getsize, files))
-        for oldest in files:
-            if left <= FOLDER_BYTES - FILE_BYTES:
-                return
-            left -= oldest.stat().st_size
-            oldest.unlink()
-            log.info("data capture: %s is removed, the oldest of %d MB", oldest, FOLDER_BYTES // MEGABYTE)

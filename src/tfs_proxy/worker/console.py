@@ -68,7 +68,10 @@ class PageFacts:
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with models, versions and signatures, read anew: there may be a new version."""
-        deployment = self._deployment
+        deployment, labels = self._deployment, {}
+        for name in deployment.models:  # the settings give labels also to models without the version
+            found = {each: self._signatures(Target(name, label=each)) for each in deployment.version_labels}
+            labels[name] = {each: of for each, of in found.items() if of["signatures"]}
         graph = known_inputs(deployment.graph_folders.get(deployment.default_model))
         resp.data = facts(
             script="the model" if deployment.script_model is not None else bool(deployment.script),
@@ -79,25 +82,19 @@ class PageFacts:
             defaultAccept=deployment.default_accept,
             maxPayloadBytes=deployment.bodies.payload_bytes,
             restApi=deployment.publishes_rest,
-            models={name: self._versions(name, numbers) for name, numbers in deployment.models.items()},
-            labels={name: self._labels(name) for name in deployment.models},
+            models={
+                name: {str(each or ""): self._signatures(Target(name, each)) for each in numbers or (None,)}
+                for name, numbers in deployment.models.items()
+            },
+            labels=labels,
             declared=self._declared,
         )
         resp.set_headers(dict(HEADERS))
 
     on_head = on_get
 
-    def _versions(self, model: str, numbers: tuple[int, ...]) -> dict[str, object]:
-        """Signatures of each version, or the reason why they are not known; "" is the newest version."""
-        return {str(number or ""): self._signatures(Target(model, number)) for number in numbers or (None,)}
-
-    def _labels(self, model: str) -> dict[str, object]:
-        """Signatures by label; the settings give labels also to models without the version."""
-        labels = self._deployment.version_labels
-        found = {label: self._signatures(Target(model, label=label)) for label in labels}
-        return {label: of for label, of in found.items() if of["signatures"]}
-
     def _signatures(self, target: Target) -> dict[str, object]:
+        """Signatures of a version, or the reason why they are not known; without a number, of the newest."""
         if self._plane is None:
             return {"signatures": {}}
         served = replace(target, model=self._deployment.served_name(target.model))

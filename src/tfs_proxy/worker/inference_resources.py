@@ -76,7 +76,8 @@ _SHOWN_CHARACTERS = 100
 def target_of(deployment: Deployment, model: str, version: str | None) -> Target:
     """Target of a path: its model, and its version or a version label. Raises UnknownModel for others."""
     served_name = deployment.served_name(model)
-    if served_name not in deployment.models and served_name != _script_model(deployment):
+    script_model = None if deployment.script_model is None else deployment.default_model
+    if served_name not in deployment.models and served_name != script_model:
         raise UnknownModel(f"There is no model {printable(model)[:_SHOWN_CHARACTERS]}.")
     if version is None:
         return Target(served_name)
@@ -90,10 +91,6 @@ def target_of(deployment: Deployment, model: str, version: str | None) -> Target
 def targeted_signature(target: Target, request: InferRequest) -> Target:
     """Add the signature that a request names to the target. Raises BadInput if that is not a string."""
     return target if request.signature is None else replace(target, signature=request.signature)
-
-
-def _script_model(deployment: Deployment) -> str | None:
-    return None if deployment.script_model is None else deployment.default_model
 
 
 GetSignature = Callable[[Target], Signature]

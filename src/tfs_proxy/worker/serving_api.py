@@ -38,7 +38,9 @@ class ServingApi:
         """Pass a request on, and the model server's answer back."""
         if req.method not in METHODS:
             raise falcon.HTTPMethodNotAllowed(METHODS)
-        path = raw_path(req)
+        # As it was sent, with its query, not decoded; of an absolute URI the part after the host.
+        raw = str(req.env.get("RAW_URI") or quote(req.path))
+        path = raw if raw.startswith("/") else urlsplit(raw)._replace(scheme="", netloc="").geturl()
         if not PREFIX.match(path):  # it has ``..``, which the model server does not follow
             raise falcon.HTTPRouteNotFound
         headers = {name: value for name in PASSED if (value := req.get_header(name)) is not None}
@@ -47,22 +49,12 @@ class ServingApi:
             answer = self._pass_on(req.method, path, body, headers)
         resp.status, resp.data, resp.content_type = answer.status, answer.body, None
         if req.method == "GET" and answer.ok and STATUS_OF_MODEL.fullmatch(path):
-            resp.data = with_ready(answer.body)
+            # KServe's ``ready``, too: true if a version of it serves.
+            fields = {**json.loads(answer.body), "ready": has_available(answer.body)}
+            resp.data = json.dumps(fields, indent=1).encode() + b"\n"
         for name, value in answer.headers.items():
             if name.lower() not in OF_ONE_HOP:
                 resp.set_header(name, value)
-
-
-def with_ready(status: bytes) -> bytes:
-    """Add KServe's ``ready`` to TF Serving's status of a model: true if a version of it serves."""
-    fields = json.loads(status)
-    return json.dumps(fields | {"ready": has_available(status)}, indent=1).encode() + b"\n"
-
-
-def raw_path(req: falcon.Request) -> str:
-    """Path of the request with its query, not decoded; of an absolute URI the part after the host."""
-    raw = str(req.env.get("RAW_URI") or quote(req.path))
-    return raw if raw.startswith("/") else urlsplit(raw)._replace(scheme="", netloc="").geturl()
 
 
 AskControlApi = Callable[[str, str, bytes], HttpResponse]

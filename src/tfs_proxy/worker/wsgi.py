@@ -29,14 +29,14 @@ def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
 
     servers = BinaryUpstream(deployment.instances, deployment.times.request_seconds, ledger.count)
     upstream = Recovering(servers, partial(settled, control))
-    pass_on, serves = upstream.patient(servers.rest.pass_on), servers.rest.serves
+    pass_on, serves = upstream.patient(servers.pass_on), servers.serves
     if deployment.many_models is not None:
 
         def create_one(one: Deployment) -> ContainerApp:
             published = pass_on if one.doors.rest_api else None
             return create(one, upstream, pass_on=published, serves=serves, owns_upstream=False)
 
-        many = ManyModelsApp(Path(deployment.many_models), create_one, servers.rest.signatures.forget)
+        many = ManyModelsApp(Path(deployment.many_models), create_one, servers.signatures.forget)
         many.held.callback(upstream.close)
         return many
     script = None
@@ -46,7 +46,7 @@ def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
         def pool_requests() -> None:
             from tfs_proxy.serving.upstream.pooled_requests import PooledRequests
 
-            PooledRequests(deployment.instances, servers.rest).install()
+            PooledRequests(deployment.instances, servers).install()
 
         when_imported("requests", pool_requests)
         script = load_script(deployment.script, deployment.import_paths)

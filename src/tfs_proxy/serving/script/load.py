@@ -179,7 +179,8 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     handlers = {name: function_of(module, name) for name in HANDLERS}
     stream = stream_of(module)
     if not any(handlers.values()) and stream is None:
-        raise ScriptLoadError(no_handler(path, vars(module), _functions(module)))
+        functions = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+        raise ScriptLoadError(no_handler(path, vars(module), functions))
     for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
         _check_arguments(module, name, handlers[name])
     return Script(
@@ -196,7 +197,11 @@ def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
     """Import the script at ``path`` under a name of its own; raises ScriptLoadError if that fails."""
     # The model's folder is the user's, and often read-only: no __pycache__ appears in it.
     sys.dont_write_bytecode = True
-    _put_in_front(import_paths)
+    sys.path[:0] = [folder for folder in import_paths if folder not in sys.path]
+    # Not importlib.invalidate_caches(), which writes to the caches of all paths: 0.7 MB for each worker
+    # that shares them with gunicorn's master.
+    for folder in import_paths:
+        sys.path_importer_cache.pop(folder, None)
     name = module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
@@ -225,10 +230,6 @@ def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
     if function is not None and not callable(function):
         raise ScriptLoadError(f"{module.__file__}: {name} is not a function, but {type(function).__name__}.")
     return function
-
-
-def _functions(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if inspect.isfunction(value)]
 
 
 def _check_arguments(module: ModuleType, name: str, function: Handler | None) -> None:
@@ -284,15 +285,6 @@ def own_function(module: ModuleType, name: str, arguments: int) -> Callable[...,
         )
         return None
     return function
-
-
-def _put_in_front(import_paths: Sequence[str]) -> None:
-    missing = [path for path in import_paths if path not in sys.path]
-    sys.path[:0] = missing
-    # Not importlib.invalidate_caches(), which writes to the caches of all paths: 0.7 MB for each worker
-    # that shares them with gunicorn's master.
-    for path in import_paths:
-        sys.path_importer_cache.pop(path, None)
 
 
 def module_name(path: str) -> str:

@@ -28,47 +28,32 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
     """
     with tempfile.NamedTemporaryFile(prefix="tfs-proxy-import-") as result:
         words = [f"--import-path={folder}" for folder in import_paths] + ["--script-model"] * script_model
-        status = _run([sys.executable, "-m", __name__, path, result.name, *words], seconds)
+        ends_too = signal_at_death_of(os.getpid(), signal.SIGKILL)
+        child = subprocess.Popen(
+            [sys.executable, "-m", __name__, path, result.name, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=STDERR,
+            start_new_session=True,
+            preexec_fn=ends_too,  # noqa: PLW1509 - no thread holds a lock
+        )
+        status: int | None = None
+        try:
+            status = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:  # its children end with it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         written = Path(result.name).read_bytes()
     if status is None:
         raise ScriptLoadError(f"{path} can't be imported: the import takes longer than {seconds:g} s.")
     if not written:
-        raise ScriptLoadError(f"{path} can't be imported: the import ends its process ({status}).")
+        end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        raise ScriptLoadError(f"{path} can't be imported: the import ends its process ({end}).")
     outcome = json.loads(written)
     if outcome:
         raise ScriptLoadError(**outcome)
-
-
-def _run(argv: Sequence[str], seconds: float) -> str | None:
-    """Run a program and describe its end; None if it had to be killed. Its children are always killed."""
-    ends_too = signal_at_death_of(os.getpid(), signal.SIGKILL)
-    child = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=STDERR,
-        start_new_session=True,
-        preexec_fn=ends_too,  # noqa: PLW1509 - no thread holds a lock
-    )
-    try:
-        status = child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
-
-
-def _outcome(path: str, import_paths: Sequence[str], *, script_model: bool) -> dict[str, str]:
-    from tfs_proxy.serving.script.load import load_script
-    from tfs_proxy.serving.script.script_model import load_script_model
-
-    try:
-        (load_script_model if script_model else load_script)(path, import_paths)
-    except ScriptLoadError as error:
-        return {"text": str(error), "report": error.report, "missing": error.missing}
-    return {}
 
 
 def main() -> None:
@@ -79,7 +64,15 @@ def main() -> None:
     parser.add_argument("--import-path", action="append", default=[])
     parser.add_argument("--script-model", action="store_true")
     arguments = parser.parse_args()
-    outcome = _outcome(arguments.script, arguments.import_path, script_model=arguments.script_model)
+    from tfs_proxy.serving.script.load import load_script
+    from tfs_proxy.serving.script.script_model import load_script_model
+
+    outcome = {}
+    try:
+        load = load_script_model if arguments.script_model else load_script
+        load(arguments.script, arguments.import_path)
+    except ScriptLoadError as error:
+        outcome = {"text": str(error), "report": error.report, "missing": error.missing}
     arguments.result.write_text(json.dumps(outcome))
     sys.stdout.flush()
     os._exit(0)

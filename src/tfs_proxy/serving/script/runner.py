@@ -179,7 +179,9 @@ class Stream:
         except Abandoned:
             raise
         except Exception as error:
-            raise self._broken(error) from error
+            log.warning("%s failed in the middle of its answer: %s", self._function, error)
+            broken = ConnectionResetError(errno.ECONNRESET, "a streamed answer could not be completed")
+            raise broken from error
         if piece is None:
             raise StopIteration
         return piece
@@ -215,10 +217,6 @@ class Stream:
             read = encoded(piece, self._function, EXPECTED_PIECES)
             if read:
                 return read
-
-    def _broken(self, error: Exception) -> ConnectionResetError:
-        log.warning("%s failed in the middle of its answer: %s", self._function, error)
-        return ConnectionResetError(errno.ECONNRESET, "a streamed answer could not be completed")
 
 
 def encoded(body: object, function: str, expected: str) -> bytes:

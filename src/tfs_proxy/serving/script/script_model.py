@@ -29,7 +29,7 @@ from tfs_proxy.serving.script.load import function_of, import_script, own_functi
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
 from tfs_proxy.serving.script.streams import Messages, StreamRequest, begin_stream
-from tfs_proxy.serving.script.values import FRAMING, HeaderMap, Response
+from tfs_proxy.serving.script.values import FRAMING, Response
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import RequestError, ScriptLoadError
 from tfs_proxy.values.signature import Target
@@ -61,11 +61,6 @@ class ScriptModelContext(RequestContext):
     def model_dir(self) -> str:
         """Folder that is served, the argument of ``model_fn``."""
         return self.system_properties["model_dir"] or ""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers of the request; upper and lower case in a name are the same."""
-        return HeaderMap(self._request.headers())
 
     def get_request_header(self, _index: int, name: str) -> str | None:
         """Return one header of the request; there is one request, whatever the index."""
@@ -240,7 +235,11 @@ class ScriptModelCaller:
             value = self._script_model.description.validated(request.body, request.content_type)
             request = replace(request, value=value)
         context = ScriptModelContext(self._model_dir, request)
-        accept = self._accept(request)
+        accept = media.JSON
+        if request.codec is None and (self._script_model.output_fn or self._script_model.transform_fn):
+            accept = preferred(request.accept, self._default_accept)
+        elif request.codec is None:  # the default output_fn knows what it can give
+            accept = negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
         function, returned = self._transformed(request, accept, context)
         if request.codec is not None and isinstance(returned, Mapping):
             returned = request.codec.encode(returned)
@@ -261,14 +260,6 @@ class ScriptModelCaller:
         """Call the script's ``close()``; idempotent."""
         self._runner.close(self._script_model.close)
 
-    def _accept(self, request: ScriptRequest) -> str:
-        """Type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
-        if request.codec is not None:
-            return media.JSON
-        if self._script_model.output_fn or self._script_model.transform_fn:
-            return preferred(request.accept, self._default_accept)
-        return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
-
     def _transformed(
         self, request: ScriptRequest, accept: str, context: ScriptModelContext
     ) -> tuple[str, Any]:
@@ -280,7 +271,9 @@ class ScriptModelCaller:
                 TRANSFORM, script_model.transform_fn, self._model, data, content_type, accept, context
             )
         if script_model.input_fn is None:
-            read = _read(request)
+            read = context.default_input(request.body)
+            # Arrays by name, if the protocol has several.
+            read = next(iter(read.values())) if request.codec is not None and len(read) == 1 else read
         else:
             read = call(INPUT, script_model.input_fn, *_data_and_type(request), context)
         if script_model.predict_fn is None:
@@ -292,14 +285,6 @@ class ScriptModelCaller:
         if script_model.output_fn is None:
             return OUTPUT, (call(OUTPUT, encode_array, prediction, accept), accept)
         return OUTPUT, call(OUTPUT, script_model.output_fn, prediction, accept, context)
-
-
-def _read(request: ScriptRequest) -> Any:
-    """Decode the body without an ``input_fn``: an array, or arrays by name if the protocol has several."""
-    if request.codec is None:
-        return decode_array(request.body, request.content_type, request.budget)
-    arrays = request.codec.arrays(request.body)
-    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
 
 def _data_and_type(request: ScriptRequest) -> tuple[str | bytes, str]:

@@ -1,6 +1,6 @@
 """Upstream over both APIs of a model server: arrays go over gRPC, JSON and metadata over REST."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from tfs_proxy.serving.upstream.grpc_channels import Count, GrpcCalls
 from tfs_proxy.serving.upstream.interface import ModelAnswer, Records, TensorAnswer
-from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.serving.upstream.rest import RestUpstream, model_path
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.deployment import Instance
@@ -28,34 +27,14 @@ SMALL_BYTES = 16_384
 _BFLOAT16 = "DT_BFLOAT16"
 
 
-class BinaryUpstream:
-    """`tfs_proxy.serving.upstream.interface.Upstream` over gRPC and REST; threads and greenlets share one.
-
-    ``timeout_seconds`` is how long one call may take, and ``count`` counts large messages. Make it in the
-    worker, after the fork: processes must not share connections.
-    """
+class BinaryUpstream(RestUpstream):
+    """`RestUpstream` that sends arrays over gRPC; ``count`` counts large messages."""
 
     def __init__(
         self, instances: Sequence[Instance], timeout_seconds: float, count: Count = lambda _: None
     ) -> None:
-        self._load_balancer = LoadBalancer(instances)
-        self._rest = RestUpstream(instances, timeout_seconds, load_balancer=self._load_balancer)
+        super().__init__(instances, timeout_seconds)
         self._grpc = GrpcCalls(timeout_seconds, count)
-
-    @property
-    def rest(self) -> RestUpstream:
-        """REST side, whose connections `pooled_requests` shares."""
-        return self._rest
-
-    def choose(self) -> Instance:
-        """Choose the least busy instance that is up."""
-        return self._load_balancer.choose()
-
-    def signature(self, target: Target) -> Signature:
-        return self._rest.signature(target)
-
-    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        return self._rest.signatures_of(target)
 
     def predict(
         self,
@@ -71,7 +50,7 @@ class BinaryUpstream:
         A small one goes over REST if its answer is wanted ``as_json``, and all types of the model have JSON.
         """
         if not isinstance(records, Batch):
-            return self._rest.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
+            return super().predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
         try:
             signature = self.signature(target)
         except UpstreamRefused as refused:
@@ -79,7 +58,7 @@ class BinaryUpstream:
         # PERF: rows "tiny array": 5,487 requests/s by pooled REST, 1,506 by gRPC; JSON costs about 0.1 µs
         # more for each number (benchmarks/README.md).
         if as_json and _bytes_of(records) <= SMALL_BYTES and has_json(signature):
-            return self._rest.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
+            return super().predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
         message = request_pieces(target, records, signature)
         path = f"{model_path(target)}:{target.method}"
 
@@ -90,13 +69,13 @@ class BinaryUpstream:
 
         answer = self._load_balancer.send(instance, ask)
         if isinstance(answer, TensorAnswer):
-            self._rest.signatures.answered(target, answer.version)
+            self.signatures.answered(target, answer.version)
         return answer
 
     def close(self) -> None:
         """Close idle connections; idempotent."""
         self._grpc.close()
-        self._rest.close()
+        super().close()
 
 
 def _bytes_of(batch: Batch) -> int:

@@ -19,7 +19,7 @@ from tfs_proxy.observe.logs.reasons import note_refusal
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, CallOptions, ModelAnswer, Records, Upstream
 from tfs_proxy.serving.upstream.shortages import refused_by_shortage
 from tfs_proxy.values.batch import BYTES, Batch, Examples
-from tfs_proxy.values.deployment import Deployment, Instance
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
 from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.error_body import error_body, error_text
@@ -45,10 +45,8 @@ class ForDeployment:
 
     def __init__(self, upstream: Upstream, deployment: Deployment) -> None:
         self._upstream = upstream
+        self.choose, self.close = upstream.choose, upstream.close
         self._deployment = deployment
-
-    def choose(self) -> Instance:
-        return self._upstream.choose()
 
     def signature(self, target: Target) -> Signature:
         return self._explained(self._upstream.signature, target)
@@ -63,10 +61,6 @@ class ForDeployment:
             return self._refusal(ModelAnswer.refused(error), target, records)
         answer = self._upstream.predict(asked, records, **options)
         return answer if answer.ok else self._refusal(answer, target, records)
-
-    def close(self) -> None:
-        """Give connections back; idempotent."""
-        self._upstream.close()
 
     def _explained(self, ask: Callable[[Target], Known], target: Target) -> Known:
         """Call ``ask``; a refusal gets the words of this class."""

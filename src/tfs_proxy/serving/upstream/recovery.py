@@ -13,7 +13,6 @@ from typing import ParamSpec, TypeVar, Unpack
 
 from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, stage
 from tfs_proxy.serving.upstream.interface import CallOptions, ModelAnswer, Records, Upstream
-from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import NotReached, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.values.signature import Signature, Target
 
@@ -64,22 +63,16 @@ class Recovering:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._upstream = upstream
+        self.choose, self.close = upstream.choose, upstream.close
         self._settled = settled
         self._clock = clock
         self._sleep = sleep
-
-    def choose(self) -> Instance:
-        return self._upstream.choose()
 
     def signature(self, target: Target) -> Signature:
         return self._known(self._upstream.signature, target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
         return self._known(self._upstream.signatures_of, target)
-
-    def close(self) -> None:
-        """Give connections back; idempotent."""
-        self._upstream.close()
 
     def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
         """Send records; a timeout of the caller's own bounds the waiting, too."""

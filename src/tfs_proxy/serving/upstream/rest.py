@@ -45,9 +45,8 @@ class RestUpstream:
         *,
         idle_connections: int = 256,
         connect: Connect = connect_tcp,
-        load_balancer: LoadBalancer | None = None,
     ) -> None:
-        self._load_balancer = LoadBalancer(instances) if load_balancer is None else load_balancer
+        self._load_balancer = LoadBalancer(instances)
         self._connections = {
             instance: ConnectionPool(
                 instance.host,
@@ -59,16 +58,8 @@ class RestUpstream:
             for instance in instances
         }
         self.signatures = Signatures(self._read_metadata)
-
-    def choose(self) -> Instance:
-        """Choose the least busy instance that is up."""
-        return self._load_balancer.choose()
-
-    def signature(self, target: Target) -> Signature:
-        return self.signatures.get(target)
-
-    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        return self.signatures.by_name(target)
+        self.choose = self._load_balancer.choose
+        self.signature, self.signatures_of = self.signatures.get, self.signatures.by_name
 
     def predict(
         self,

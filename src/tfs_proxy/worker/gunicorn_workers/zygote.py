@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -164,26 +164,21 @@ def _is_like_zygote(request: ForkRequest) -> bool:
 
 def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
     """Take the model's environment and import path; True if the model has none of the imported modules."""
-    added = _added_paths(inherited_environment(), request.env)
-    if added is None:
+    before, after = (
+        [path for path in environ.get(PYTHON_PATH, "").split(os.pathsep) if path]
+        for environ in (inherited_environment(), request.env)
+    )
+    count = len(after) - len(before)
+    if count < 0 or after[count:] != before:
         return False
     change_environment({name: request.env.get(name) for name in OF_MODEL})
     first = 0 if sys.flags.safe_path else 1
-    sys.path[first:first] = added
+    sys.path[first:first] = after[:count]
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
         return names_of_model(deployment).isdisjoint(names)
     except (UpstreamUnavailable, UpstreamTimeout, OSError):
         return False
-
-
-def _added_paths(own: Mapping[str, str], wanted: Mapping[str, str]) -> list[str] | None:
-    """Entries of ``wanted`` in front of the import path of ``own``; None if it is another path."""
-    before, after = (
-        [path for path in environ.get(PYTHON_PATH, "").split(os.pathsep) if path] for environ in (own, wanted)
-    )
-    count = len(after) - len(before)
-    return after[:count] if count >= 0 and after[count:] == before else None
 
 
 if __name__ == "__main__":
