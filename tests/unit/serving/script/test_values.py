@@ -25,22 +25,23 @@ class Lazy(ModelAnswer):
     written: list[str]
 
     def __init__(self, status: int = 200) -> None:
-        object.__setattr__(self, "written", [])
-        object.__setattr__(self, "headers", {"Content-Type": "application/json"})
-        object.__setattr__(self, "url", "http://127.0.0.1:8501/v1/models/m:predict")
-        object.__setattr__(self, "_of_json", status)
+        self.headers, self.url = (
+            {"Content-Type": "application/json"},
+            "http://127.0.0.1:8501/v1/models/m:predict",
+        )
+        self.written, self._of_json = [], status
 
     @property
     def ok(self) -> bool:
         return True
 
     @property
-    def status(self) -> int:
+    def status(self) -> int:  # type: ignore[override]
         self.written.append("status")
         return self._of_json
 
     @property
-    def body(self) -> bytes:
+    def body(self) -> bytes:  # type: ignore[override]
         self.written.append("body")
         return b'{"predictions": [1]}'
 
