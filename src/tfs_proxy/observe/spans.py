@@ -121,7 +121,7 @@ class RequestSpans:
         if span.is_recording():
             record.trace = _RequestTrace(self._tracer, record, span)
 
-    def end(self, record: RequestRecord) -> None:
+    def note_end(self, record: RequestRecord) -> None:
         """End the span, so that the thread's next work is no part of it."""
         attach(_NOTHING)
         if isinstance(record.trace, _RequestTrace):

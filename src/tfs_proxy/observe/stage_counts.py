@@ -43,7 +43,7 @@ class StageCounts:
         """Take over the models, which may come and go later."""
         self._known = known
 
-    def end(self, record: RequestRecord) -> None:
+    def note_end(self, record: RequestRecord) -> None:
         """Count a request for a model that a worker has answered, and every one that failed."""
         model = record.model if record.model in self._known else OTHER
         with self._lock:

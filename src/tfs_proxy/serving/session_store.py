@@ -65,7 +65,7 @@ class SessionStore:
         self._connection: sqlite3.Connection | None = None
         self._sweep_at = 0.0
 
-    def open(self) -> OpenSession:
+    def open_session(self) -> OpenSession:
         """Open a session. Raises SessionFailure unless there is room for all that one may hold."""
         expires = int(self._clock()) + self._options.expiration_seconds
         session_id = secrets.token_hex(ID_BYTES)

@@ -59,7 +59,7 @@ class SessionInvocations:
         act = _act(req)
         if act == CLOSE:
             raise BadInput(f"{SESSION_ID}: {NEW_SESSION} names no session to close: send the id of one.")
-        opened = self._store.open()
+        opened = self._store.open_session()
         if act in {NEW_SESSION, NOTHING}:
             _write(resp, "opened")
             resp.set_header(NEW_SESSION_ID, header_value(opened.id, opened.expires))

@@ -28,7 +28,7 @@ def measured(of: StageCounts) -> dict[tuple[str, ...], Distribution]:
 def test_a_model_that_has_gone_has_no_series() -> None:
     run = counts("m", "n")
     for model in ("m", "n"):
-        run.end(request(model, 0.003, records=3))
+        run.note_end(request(model, 0.003, records=3))
     run.forget("m")
 
     assert set(measured(run)) == {("read", "n"), ("convert", "n"), ("n",)}

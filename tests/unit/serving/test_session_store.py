@@ -33,7 +33,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> SessionOptions:
 def test_a_session_is_a_dict(options: SessionOptions, steps: list[tuple[str, Any]]) -> None:
     """Another worker reads all that was set and not deleted, as it was."""
     one, other = SessionStore(options), SessionStore(options)
-    session, known = Session(one, one.open()), dict[str, Any]()
+    session, known = Session(one, one.open_session()), dict[str, Any]()
     for key, value in steps:
         if value is KeyError:
             assert session.pop(key, None) == known.pop(key, None)
@@ -51,7 +51,7 @@ def test_a_session_is_a_dict(options: SessionOptions, steps: list[tuple[str, Any
 def test_a_value_that_can_not_be_kept_names_its_key(options: SessionOptions, value: Any) -> None:
     """JSON would lose what such values are; nothing is stored."""
     store = SessionStore(options)
-    session = Session(store, store.open())
+    session = Session(store, store.open_session())
 
     with pytest.raises(TypeError, match="window"):
         session["window"] = value
@@ -63,7 +63,7 @@ def test_a_value_that_can_not_be_kept_names_its_key(options: SessionOptions, val
 def test_the_limit_of_a_session_is_that_of_all_its_keys(options: SessionOptions) -> None:
     """A value may take the place of one as large; what is refused changes nothing."""
     store = SessionStore(options)
-    session = Session(store, store.open())
+    session = Session(store, store.open_session())
     session["a"] = b"x" * (LIMIT - 10)
     with pytest.raises(SessionFailure, match="KB of one session"):
         session["b"] = b"x" * 10
@@ -84,4 +84,4 @@ def test_a_file_that_is_no_store_is_a_failure(tmp_path: Path) -> None:
     """The error says that the store can't be used, as a 424."""
     (tmp_path / "s").write_bytes(b"no database" * 100)
     with pytest.raises(SessionFailure, match="can't be used"):
-        SessionStore(SessionOptions(str(tmp_path / "s"), 100, 10, 1_000_000)).open()
+        SessionStore(SessionOptions(str(tmp_path / "s"), 100, 10, 1_000_000)).open_session()

@@ -52,7 +52,7 @@ class Noting:
         assert current_request() is record
         self.told.append(("begin", environ["PATH_INFO"], record.status))
 
-    def end(self, record: RequestRecord) -> None:
+    def note_end(self, record: RequestRecord) -> None:
         self.told.append(("end", record.target, record.status))
         self.records.append(record)
 
@@ -63,7 +63,7 @@ class Failing:
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         raise ValueError(record, environ)
 
-    def end(self, record: RequestRecord) -> None:
+    def note_end(self, record: RequestRecord) -> None:
         raise ValueError(record)
 
 

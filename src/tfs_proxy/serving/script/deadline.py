@@ -104,7 +104,7 @@ class ScriptCall:
         self._watch.begin(self)
 
     def __exit__(self, *_raised: object) -> None:
-        self._watch.end(self)
+        self._watch.stop_watching(self)
 
 
 class _Here(threading.local):
@@ -159,7 +159,7 @@ class DeadlineWatch:
         self._here.call = call
         self._running.add(call)
 
-    def end(self, call: ScriptCall) -> None:
+    def stop_watching(self, call: ScriptCall) -> None:
         """Stop watching ``call``; raises as `call` says."""
         self._here.call = None
         try:

@@ -52,7 +52,7 @@ class WorkerLoop:
         self._thread: threading.Thread | None = None
         self._lane: Lane | None = None
 
-    def run(
+    def wait_for(
         self, awaitable: Awaitable[Any], call: ScriptCall | None = None, subjects: Sequence[Any] = ()
     ) -> Any:
         """Wait for ``awaitable`` on the loop, in this thread's context; returns or raises its result.

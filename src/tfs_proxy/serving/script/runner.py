@@ -96,7 +96,7 @@ class ScriptRunner:
                 result = function(*arguments)
                 if not inspect.isawaitable(result):
                     return result
-                return self.loop.run(result, self.watch.current(), arguments)
+                return self.loop.wait_for(result, self.watch.current(), arguments)
         except self._left_alone:
             raise
         except BaseException as error:

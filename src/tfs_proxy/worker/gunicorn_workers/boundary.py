@@ -69,7 +69,7 @@ HeadersForNginx = Callable[[RequestRecord], Sequence[tuple[str, str]]]
 class RequestObserver(Protocol):
     """Observer of requests; its exceptions are logged, and change no answer."""
 
-    def end(self, record: RequestRecord) -> None:
+    def note_end(self, record: RequestRecord) -> None:
         """Note the end of a request, in any thread: its answer is sent, or its client is gone."""
 
 
@@ -254,7 +254,7 @@ class Exchange:
                 set_current_request(self.record)  # a script's generator may run
                 self.pieces.close()
         finally:
-            self.end()
+            self.note_end()
             set_current_request(None)
 
     def fail(self, error: BaseException) -> None:
@@ -262,7 +262,7 @@ class Exchange:
         gone = isinstance(error, OSError)
         refused = refusal(error)
         self.record.status, self.record.reason = (CLIENT_GONE, "") if gone else (refused.status, refused.text)
-        self.end()
+        self.note_end()
         if gone:
             set_current_request(None)
 
@@ -276,9 +276,9 @@ class Exchange:
                 self._connection.shutdown(socket.SHUT_RDWR if streaming else socket.SHUT_WR)
         self.record.status = self.record.status or HTTPStatus.GATEWAY_TIMEOUT
         self.record.reason = text
-        self.end()
+        self.note_end()
 
-    def end(self) -> None:
+    def note_end(self) -> None:
         """Note the end, and tell observers; nothing if that was done."""
         with _ENDING:
             if self._ended:
@@ -287,7 +287,7 @@ class Exchange:
         self._boundary.begun.end(self._note)
         for observer in self._boundary.observers:
             try:
-                observer.end(self.record)
+                observer.note_end(self.record)
             except Exception:
                 log.exception("%s failed as a request ended", type(observer).__name__)
 

@@ -45,7 +45,7 @@ class WorkerLog:
         handlers = (handler for handler in error_log.handlers if isinstance(handler, EntryHandler))
         self._streams = print_to(next(handlers))
 
-    def end(self, record: RequestRecord) -> None:
+    def note_end(self, record: RequestRecord) -> None:
         """Write the request's output without a line end."""
         for stream in self._streams:
             if stream.unfinished:
@@ -64,7 +64,7 @@ class OwnLines:
     def __init__(self, path: Path, wanted: AccessLog) -> None:
         self._file, self._log, self._wanted = appending(path), RequestLog(wanted), wanted
 
-    def end(self, record: RequestRecord) -> None:
+    def note_end(self, record: RequestRecord) -> None:
         """Count a request that the application had; log it if it is one of those that are wanted."""
         request = FinishedRequest(
             record.method,

@@ -163,7 +163,7 @@ class KeptConnections:
         self._idle[connection.socket.fileno()] = connection
         self._poller.watch(connection.socket)
 
-    def end(self, connection: Connection) -> None:
+    def close_used(self, connection: Connection) -> None:
         """Close a connection that the caller owns, once nginx has read the answer."""
         with suppress(OSError):
             connection.socket.shutdown(SHUT_WR)
@@ -283,7 +283,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
             if kept:
                 self._connections.keep(connection)
             else:
-                self._connections.end(connection)
+                self._connections.close_used(connection)
 
     def _answer(self, connection: Connection) -> bool:
         """Answer a request whose first bytes are here; True if the connection can take more."""

@@ -197,7 +197,7 @@ class StreamServer:
             if serving.done() and (error := serving.result()) and not stream.outcome:
                 stream.outcome, stream.record.reason = SCRIPT_ERROR, str(error)
         await stream.connection.wait_closed()
-        stream.end()
+        stream.find_outcome()
 
 
 async def _close_at_end(stream: OpenStream, serving: "asyncio.Future[RequestError | None]") -> None:

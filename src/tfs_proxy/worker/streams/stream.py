@@ -203,7 +203,7 @@ class OpenStream:
         self.outcome = self.outcome or outcome
         await self.connection.close(code, shortened(reason))
 
-    def end(self) -> None:
+    def find_outcome(self) -> None:
         """Find the outcome of a connection that has ended, if it was not we who closed it."""
         closed = self.connection.protocol.close_exc
         if closed.sent is not None and not closed.rcvd_then_sent:
