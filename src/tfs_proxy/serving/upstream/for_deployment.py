@@ -87,7 +87,11 @@ class ForDeployment:
         if answer.status == HTTPStatus.BAD_REQUEST and sent is not None:
             explanation = self._misfit(target, sent)
         else:
-            explanation = self._unknown_model(answer.status, target)
+            known = {*self._deployment.models, *self._deployment.inner_names}
+            is_known = answer.status != HTTPStatus.NOT_FOUND or target.model in known
+            here = ", ".join(sorted(known)) or "none"
+            text = f'There is no model "{target.model}". Models here: {here}.'
+            explanation = None if is_known else BadInput(text)
         words = error_text(answer.body)
         if explanation is None or words is None:
             return answer
@@ -95,15 +99,6 @@ class ForDeployment:
         said = "" if str(explanation) in words else f" The model server says: {_GRAPH.sub('', words)}"
         body = error_body(f"{explanation}{said}")
         return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
-
-    def _unknown_model(self, status: int, target: Target) -> BadInput | None:
-        """Error with the known names, if the model server has no such model."""
-        models = {*self._deployment.models, *self._deployment.inner_names}
-        if status != HTTPStatus.NOT_FOUND or target.model in models:
-            return None
-        return BadInput(
-            f'There is no model "{target.model}". Models here: {", ".join(sorted(models)) or "none"}.'
-        )
 
     def _misfit(self, target: Target, sent: Records) -> BadInput | None:
         """Error about values or shapes that the signature does not take; None if none is known."""
@@ -117,7 +112,11 @@ class ForDeployment:
         except UpstreamError:
             return None
         try:
-            inputs = _inputs(sent, signature)
+            if isinstance(sent, Batch):
+                inputs = sent.inputs
+            else:
+                form = serving_form(documents(sent), PREDICT)
+                inputs = {} if form is None else decode_serving_form(form, signature).inputs
             odd = list(misfits(inputs, signature).values()) or list(_odd_pictures(inputs))
             return BadInput(" ".join(odd)) if odd else None
         except WrongType as error:
@@ -137,11 +136,3 @@ def _odd_pictures(inputs: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
                 if value.startswith(begin) and end not in value[-_TAIL_BYTES:]:
                     yield f'String {number} of the input "{name}" is a picture that is cut off.'
                     return
-
-
-def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArray[Any]]:
-    """Arrays by input name of the records; raises BadInput if they have none."""
-    if isinstance(sent, Batch):
-        return sent.inputs
-    form = serving_form(documents(sent), PREDICT)
-    return {} if form is None else decode_serving_form(form, signature).inputs

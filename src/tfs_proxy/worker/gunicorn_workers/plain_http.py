@@ -111,20 +111,13 @@ def plain_request(data: bytes, source: socket.socket) -> PlainRequest | None:
         return None
     if fields.get("CONNECTION", "keep-alive").lower() != "keep-alive":
         return None
-    length = _length(fields, head[1])
-    first = data[head.end() :]
-    if length is None or len(first) > length:  # nginx waits for an answer before it sends another request
+    claimed, first = fields.get("CONTENT-LENGTH", "0" if head[1] == b"GET" else ""), data[head.end() :]
+    length = int(claimed) if _LENGTH.fullmatch(claimed) else -1
+    if len(first) > length:  # nginx waits for an answer before it sends another request
         return None
     return PlainRequest(
         head[1].decode("ascii"), head[2].decode("ascii"), fields, PlainBody(first, length, source)
     )
-
-
-def _length(fields: dict[str, str], method: bytes) -> int | None:
-    content_length = fields.get("CONTENT-LENGTH")
-    if content_length is None:
-        return 0 if method == b"GET" else None
-    return int(content_length) if _LENGTH.fullmatch(content_length) else None
 
 
 SAME_FOR_ALL: Final = {

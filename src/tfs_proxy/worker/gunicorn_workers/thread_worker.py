@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from socket import MSG_DONTWAIT, SHUT_WR, socket
-from typing import Any
+from typing import Any, NamedTuple
 
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.wsgi import create
@@ -122,15 +122,12 @@ class Poller:
                 self._waiting += 1
 
 
-class Connection:
+class Connection(NamedTuple):
     """Connection from nginx, with the addresses of both ends."""
 
-    __slots__ = ("client", "server", "socket")
-
-    def __init__(self, accepted: socket, client: Any, server: Any) -> None:
-        self.socket = accepted
-        self.client = client
-        self.server = server
+    socket: socket
+    client: Any
+    server: Any
 
 
 class KeptConnections:

@@ -16,8 +16,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
-
 from tfs_proxy.observe.logs.entry import LOG_VARIABLE
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.settings import change_environment, inherited_environment
@@ -55,14 +53,6 @@ PAUSE_SECONDS: Final = 0.001
 _OPEN: Final = Path("/proc/self/fd")
 
 
-class Received(Struct, frozen=True):
-    """Fork request with its descriptors, and the connection over which it came."""
-
-    request: ForkRequest
-    descriptors: Sequence[int]
-    connection: socket.socket
-
-
 def main(listener: socket.socket) -> None:
     """Serve at ``listener`` until a signal ends this process; earlier connections wait for the imports.
 
@@ -70,44 +60,42 @@ def main(listener: socket.socket) -> None:
     """
     names = preload([*WORKER, *SCRIPT, *REQUESTS]) | imported_names()
     supervisor = os.getppid()
-    received = _serve(listener, supervisor)
+    request, descriptors, connection = _accept_one(listener, supervisor)
     os.setpgid(0, 0)
-    signal_at_death_of(supervisor, received.request.orphaned_signal)()
-    if not _is_wanted(received.connection):
+    signal_at_death_of(supervisor, request.orphaned_signal)()
+    try:
+        connection.sendall(b"%d\n" % os.getpid())
+        if connection.recv(len(GO)) != GO:  # the supervisor does not wait for its end
+            os._exit(1)
+    except OSError:
         os._exit(1)
-    request = received.request
-    received.connection.close()
-    _take_descriptors(received.descriptors, request.descriptors)
+    connection.close()
+    _take_descriptors(descriptors, request.descriptors)
     if not (_is_like_zygote(request) and _imports_alike(request, names)):
         os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
     sys.argv = [str(master.__file__), *request.argv[3:]]
     master.main()
 
 
-def _serve(listener: socket.socket, supervisor: int) -> Received:
-    """Fork a process for each request; returns in that process, where the listener is closed."""
+def _accept_one(listener: socket.socket, supervisor: int) -> tuple[ForkRequest, Sequence[int], socket.socket]:
+    """Fork a process for each request, a line; returns in that process, where the listener is closed."""
     while True:
         connection, _ = listener.accept()
         with ExitStack() as held:
             held.callback(connection.close)
             connection.settimeout(FORK_SECONDS)
-            received = _receive(connection, held)
-            if received is not None and _fork_for(supervisor):
+            try:
+                begin, descriptors, _, _ = socket.recv_fds(connection, 1, MOST_DESCRIPTORS)
+                for descriptor in descriptors:
+                    held.callback(os.close, descriptor)
+                with connection.makefile("rb") as rest:
+                    request = ForkRequest.from_bytes(begin + rest.readline())
+            except (OSError, ValueError):  # it is incomplete
+                continue
+            if _fork_for(supervisor):
                 held.pop_all()
                 listener.close()
-                return received
-
-
-def _receive(connection: socket.socket, held: ExitStack) -> Received | None:
-    """Read one request, which is a line; None if it is incomplete."""
-    try:
-        begin, descriptors, _, _ = socket.recv_fds(connection, 1, MOST_DESCRIPTORS)
-        for descriptor in descriptors:
-            held.callback(os.close, descriptor)
-        with connection.makefile("rb") as rest:
-            return Received(ForkRequest.from_bytes(begin + rest.readline()), descriptors, connection)
-    except (OSError, ValueError):
-        return None
+                return request, descriptors, connection
 
 
 def _fork_for(supervisor: int) -> bool:
@@ -130,15 +118,6 @@ def _fork_for(supervisor: int) -> bool:
     if os.getppid() != supervisor:
         os._exit(1)
     return True
-
-
-def _is_wanted(connection: socket.socket) -> bool:
-    """Send this process's number; True if the supervisor wants it, and waits for its end from now on."""
-    try:
-        connection.sendall(b"%d\n" % os.getpid())
-        return connection.recv(len(GO)) == GO
-    except OSError:
-        return False
 
 
 def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -126,7 +126,7 @@ class OpenInferenceService:
         """Answer also for a model that is unknown or not loaded: this loads nothing."""
         request = parsed(ModelReadyRequest, message)
         asked = asked_version(request.name, request.version)
-        versions = (await self._ready_versions()).get(asked.name, ())
+        versions = (await self._told(READY_VERSIONS.path)).get(asked.name, ())
         is_ready = bool(versions) if asked.number is None else asked.number in versions
         if is_ready and asked.label:
             try:
@@ -194,7 +194,7 @@ class OpenInferenceService:
         if refused.code is not GrpcCode.NOT_FOUND or request.asked.label:
             return refused
         try:
-            versions = (await self._ready_versions()).get(request.asked.name, ())
+            versions = (await self._told(READY_VERSIONS.path)).get(request.asked.name, ())
         except RefusedCall:
             return refused
         # A version that no model server knows, and that serves nevertheless, is a script's.
@@ -216,10 +216,6 @@ class OpenInferenceService:
         except RefusedCall:
             pass
         return None
-
-    async def _ready_versions(self) -> Mapping[str, Sequence[int]]:
-        versions: Mapping[str, Sequence[int]] = await self._told(READY_VERSIONS.path)
-        return versions
 
     async def _told(self, path: str) -> Any:
         """JSON document of an answer. Raises RefusedCall with the reason if there is none."""
