@@ -1,6 +1,5 @@
 """Limits the memory of large requests in all workers together, by a shared file."""
 
-import fcntl
 import os
 import struct
 import threading
@@ -53,7 +52,7 @@ class MemoryLedger:
         with self._lock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)  # against all other processes
+                os.lockf(descriptor, os.F_LOCK, 0)  # against all other processes
                 content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
                 slots = list(_SLOT.iter_unpack(content[: len(content) // _SLOT.size * _SLOT.size]))
                 own, pids = os.getpid(), [pid for pid, _ in slots]
