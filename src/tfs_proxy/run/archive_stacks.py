@@ -21,13 +21,12 @@ from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.waiting import unless_set
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, run_workspace
 from tfs_proxy.run.metrics import RunMetrics
-from tfs_proxy.run.open_inference import OpenInferenceApi, ready_versions
+from tfs_proxy.run.open_inference import open_inference_routes, ready_versions
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.plan import ProcessPlan
 from tfs_proxy.run.process import ChildProcess
-from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.reloading import Reloading
-from tfs_proxy.run.run import Run, RunHost
+from tfs_proxy.run.run import Run, RunHost, Stacks
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.sessions import session_metrics, with_session_store
@@ -66,10 +65,10 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
             *(stored, listeners, request.environ, workspace),
             lambda host: ArchiveStacks(stored, request, host, reloading),
         )
-        return await run.run()
+        return await run.serve()
 
 
-class ArchiveStacks:
+class ArchiveStacks(Stacks):
     """``current`` is the stack that serves; at most one loads, and former ones end."""
 
     def __init__(
@@ -88,6 +87,7 @@ class ArchiveStacks:
             front_down=host.front.children.down,
         )
         self.current = Stack(settings, request, self._stack_host)
+        self.readiness = self.current.readiness
         self._outside = OutsideMetrics()
         self.control_api = self._make_control_api()
         self._number = 1
@@ -98,7 +98,7 @@ class ArchiveStacks:
     def _make_control_api(self) -> ControlApi:
         records, settings, workspace = self._records, self._settings, self._host.workspace
         metrics = RunMetrics(
-            self._now,
+            lambda: self.current.children,
             workspace.journal,
             self._outside.measure,
             records.measure,
@@ -109,32 +109,22 @@ class ArchiveStacks:
             steps=self.current.readiness.steps,
             threads_each=settings.gunicorn_threads,
         )
-        protocol = OpenInferenceApi(
+        protocol = open_inference_routes(
             lambda: self.readiness, lambda: ready_versions(self.current), workspace.translator_socket
         )
+
+        def served() -> Collection[str] | None:
+            deployment = self.current.deployment
+            return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
+
         routes = {
-            **(protocol.routes if settings.publishes_open_inference else {}),
-            **served_models(self._served),
+            **(protocol if settings.publishes_open_inference else {}),
+            **served_models(served),
             **self._streams.routes,
         }
         return ControlApi(
-            self.current, routes, current=self._now, measure=metrics.measure, outside=self._outside
+            self.current, routes, current=lambda: self.current, measure=metrics.measure, outside=self._outside
         )
-
-    def _now(self) -> Stack:
-        return self.current
-
-    def _served(self) -> Collection[str] | None:
-        """The models of TF Serving's REST API; None if it is not published."""
-        deployment = self.current.deployment
-        return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
-
-    @property
-    def readiness(self) -> Readiness:
-        return self.current.readiness
-
-    def prepare(self) -> None:
-        """Nothing has to be there before the front opens."""
 
     async def start(self) -> str:
         """Starts the first stack; returns the line with its address once it is ready."""
@@ -160,14 +150,16 @@ class ArchiveStacks:
 
     async def watch(self) -> None:
         """Watches the stack that serves, and loads changes. Raises StopServing if a process gives up."""
+
+        async def watch_current() -> None:
+            while True:
+                self._exchanged.clear()
+                await unless_set(self._exchanged, self.current.watch_forever())
+
         following = []
         if self._reloading is not None:
             following.append(self._reloading.follow(self.current.code_of_users, self._load_next))
-        await together(self._watch_current(), *following)
-
-    def look(self) -> bool:
-        """Nothing is due."""
-        return False
+        await together(watch_current(), *following)
 
     def abandon_loading(self) -> None:
         self.current.abandon_loading()
@@ -187,18 +179,11 @@ class ArchiveStacks:
             stack.children.kill_workers()
         await asyncio.gather(*self._ending.values())
         await self.current.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        self.current.close()
 
     def children(self) -> Iterator[ChildProcess]:
         for stack in self._living:
             yield from stack.children.in_start_order()
-
-    def close(self) -> None:
-        self.current.close()
-
-    async def _watch_current(self) -> None:
-        while True:
-            self._exchanged.clear()
-            await unless_set(self._exchanged, self.current.watch_forever())
 
     async def _load_next(self) -> str:
         """Replaces what serves by the present code and archive; returns what that is.
@@ -234,28 +219,23 @@ class ArchiveStacks:
             await stack.children.stop_workers(LAST_STEPS_SECONDS)
             await self._remove(stack)
             raise
-        self._exchange(stack, planned)
+        # From here on without a pause: every request finds the old stack or the new one.
+        stack.begin_serving()
+        deployment, self.current, self.readiness = planned.deployment, stack, stack.readiness
+        self._records.expect(KnownModels(deployment.default_model, deployment.models))
+        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
+        self._outside.warm_up()
+        self._route_grpc()
+        former_nginx = self._front.begin_to_route_http(deployment)
+        self._exchanged.set()
+        self._ending[before] = asyncio.create_task(self._drain(before, former_nginx))
         return serving(planned)
 
     async def _expect(self, stack: Stack, prepared: Prepared) -> ProcessPlan:
         counts = not self._front.behind_nginx
         return await stack.expect(prepared, self._front.port, counts_requests=counts)
 
-    def _exchange(self, stack: Stack, planned: ProcessPlan) -> None:
-        """Without a pause: every request finds the old stack or the new one."""
-        old, deployment = self.current, planned.deployment
-        stack.begin_serving()
-        known = KnownModels(deployment.default_model, deployment.models)
-        self._records.expect(known)
-        self.current = stack
-        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
-        self._outside.warm_up()
-        self._route_grpc()
-        former_nginx = self._front.begin_to_route_http(deployment)
-        self._exchanged.set()
-        self._ending[old] = asyncio.create_task(self._end(old, former_nginx))
-
-    async def _end(self, old: Stack, former_nginx: Collection[int]) -> None:
+    async def _drain(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""
         if old.children.streams is not None:
             await asyncio.sleep(NGINX_SECONDS)

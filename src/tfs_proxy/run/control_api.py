@@ -178,7 +178,7 @@ class ControlApi:
     async def _deployment(self, _: HttpRequest) -> HttpResponse:
         deployment = self._stack.deployment
         if deployment is None:
-            return _ok_without(self._stack.readiness.step)
+            return _ok_without(self._stack.readiness.steps.current)
         return HttpResponse(HTTPStatus.OK, deployment.to_json())
 
     async def _hear_worker(self, request: HttpRequest) -> HttpResponse:

@@ -1,9 +1,11 @@
 """The front of a run: its listeners, nginx and the translator, which stay while the stacks behind change."""
 
 import logging
+import sys
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Final
 
 from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.host import sockets
@@ -11,12 +13,13 @@ from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.nginx.proxy import NginxProxy
-from tfs_proxy.run.process import ChildProcess, ProcessSpec
-from tfs_proxy.run.programs import translator
+from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import OFF, Deployment
+from tfs_proxy.settings.worker_environment import TranslatorOptions, written
+from tfs_proxy.values.deployment import BY_SCRIPT, OFF, Deployment
 from tfs_proxy.values.layout import Workspace
+from tfs_proxy.wire.routes import GRPC_SERVICES
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +28,10 @@ NO_NGINX = (
     "stalls holds a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, "
     "no second try if a worker dies, no bidirectional streams, and no gRPC but the Open Inference Protocol's"
 )
+
+TRANSLATOR = "tfs_proxy.worker.translator"
+TRANSLATOR_BACKOFF: Final = Backoff(longest_seconds=0.2, tries=60)
+"""All its calls fail without it, and it is up again in half a second."""
 
 
 class FrontChildren(Children):
@@ -116,14 +123,35 @@ class Front:
         log.info("listening on %s", sockets.shown(self._listeners))
 
     def start_translator(self, open_inference: str) -> None:
-        """Starts the process of the Open Inference Protocol over gRPC, which ``open_inference`` answers."""
-        if self.takes_grpc and open_inference != OFF:
-            seconds = nginx.answer_seconds(self._settings)
-            listen = None if self._grpc_port is None else sockets.shown_address(self._grpc_port)
-            spec = translator.process(
-                self._settings, self._workspace, seconds, self._environ, open_inference, listen
-            )
-            self.children.start_translator(spec)
+        """Starts the process of the Open Inference Protocol over gRPC, which ``open_inference`` answers.
+
+        Calls under way end before it does. Without nginx it takes clients' connections, too.
+        """
+        if not self.takes_grpc or open_inference == OFF:
+            return
+        settings, workspace = self._settings, self._workspace
+        listen = None if self._grpc_port is None else sockets.shown_address(self._grpc_port)
+        options = TranslatorOptions(
+            socket=str(workspace.translator_socket),
+            control_socket=str(workspace.control_socket),
+            gates=tuple(str(workspace.grpc_gate(index)) for index in range(settings.instance_count)),
+            message_bytes=settings.max_payload_bytes,
+            answer_seconds=nginx.answer_seconds(settings),
+            by_script=open_inference == BY_SCRIPT,
+            decoded_bytes=settings.max_decoded_bytes,
+            # Without nginx nothing else answers.
+            reflected=() if listen else GRPC_SERVICES,
+            listen=listen,
+        )
+        spec = ProcessSpec(
+            name="translator",
+            argv=(sys.executable, "-m", TRANSLATOR, written(options)),
+            # Any client can make gRPC itself log an error.
+            env={"GRPC_VERBOSITY": "NONE", **self._environ},
+            drops_output=True,
+            backoff=TRANSLATOR_BACKOFF,
+        )
+        self.children.start_translator(spec)
 
     async def until_translator_listens(self) -> None:
         """Returns once the translator listens, if there is one."""

@@ -4,20 +4,15 @@ import logging
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import printable
 
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-LIST_ARGUMENTS = ("-L",)
-DESCRIBE_ARGUMENTS = ("-q", "-x")
-"""Its XML has the memory of GPUs and slices, but not the UUID of a slice, which only ``-L`` prints."""
+log = logging.getLogger(__name__)
 
 _GPU = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>GPU-[^)]+)\)")
 _SLICE = re.compile(r"\s+MIG \S+\s+Device\s+(?P<index>\d+): \(UUID: (?P<uuid>MIG-[^)]+)\)")
@@ -36,27 +31,36 @@ class GpuDevice(Struct, frozen=True):
     free_bytes: int
 
 
-class _Listed(Struct, frozen=True):
-    """A line of ``nvidia-smi -L`` for a GPU, with the UUIDs of its slices by number."""
-
-    index: int
-    uuid: str
-    slices: dict[str, str]
-
-
 def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
-    """The devices in the driver's order, from its output for `LIST_ARGUMENTS` and `DESCRIBE_ARGUMENTS`.
+    """The devices in the driver's order, from its output for ``-L`` and, with their memory, ``-q -x``.
 
     None without a driver or a GPU. A device whose memory the driver does not tell is left out, and so is a
     divided GPU without slices: CUDA can't use it.
     """
-    described = _described(description)
-    return tuple(
-        device
-        for gpu in _listed(listing)
-        if gpu.uuid in described
-        for device in _devices_of(gpu, described[gpu.uuid])
-    )
+    from xml.etree import ElementTree as ET
+
+    try:
+        root = ET.fromstring(description)  # noqa: S314 - the driver's own program has written it
+    except ET.ParseError:  # it has printed an error instead
+        return ()
+    described = {(gpu.findtext("uuid") or "").strip(): gpu for gpu in root.iter("gpu")}
+    found: list[GpuDevice] = []
+    index, card = 0, ""
+    for line in listing.splitlines():
+        if gpu := _GPU.match(line):
+            index, card = int(gpu["index"]), gpu["uuid"]
+        mig = _SLICE.match(line)
+        element = described.get(card)
+        if element is None or (gpu is None and mig is None):
+            continue
+        is_divided = (element.findtext("mig_mode/current_mig") or "").strip() == "Enabled"
+        slices = element.iterfind("mig_devices/mig_device") if mig else ()
+        parts = [part for part in slices if mig and (part.findtext("index") or "").strip() == mig["index"]]
+        for part in parts if is_divided else [element] if gpu else []:
+            if free := _MEBIBYTES.fullmatch(part.findtext("fb_memory_usage/free") or ""):
+                uuid = mig["uuid"] if mig else card
+                found.append(GpuDevice(uuid, card, index, int(free[1]) * MEGABYTE))
+    return tuple(found)
 
 
 def visible(found: Sequence[GpuDevice], environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
@@ -68,60 +72,21 @@ def visible(found: Sequence[GpuDevice], environ: Mapping[str, str]) -> tuple[Gpu
     allowed = environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:
         return tuple(found)
+
+    def names(entry: str, device: GpuDevice) -> bool:
+        if entry.isdecimal():
+            return int(entry) == device.gpu_index
+        beginnings = device.uuid, device.gpu_uuid
+        return entry.startswith(("GPU-", "MIG-")) and any(uuid.startswith(entry) for uuid in beginnings)
+
     chosen: list[GpuDevice] = []
     for entry in map(str.strip, allowed.split(",")):
-        named = [device for device in found if _names(entry, device)]
+        named = [device for device in found if names(entry, device)]
         if not named:
             break
         chosen += (device for device in named if device not in chosen)
     return tuple(chosen)
 
-
-def _names(entry: str, device: GpuDevice) -> bool:
-    if entry.isdecimal():
-        return int(entry) == device.gpu_index
-    beginnings = device.uuid, device.gpu_uuid
-    return entry.startswith(("GPU-", "MIG-")) and any(uuid.startswith(entry) for uuid in beginnings)
-
-
-def _listed(listing: str) -> Sequence[_Listed]:
-    gpus: list[_Listed] = []
-    for line in listing.splitlines():
-        if gpu := _GPU.match(line):
-            gpus.append(_Listed(int(gpu["index"]), gpu["uuid"], {}))
-        elif gpus and (mig := _SLICE.match(line)):
-            gpus[-1].slices[mig["index"]] = mig["uuid"]
-    return gpus
-
-
-def _described(description: str) -> dict[str, "Element"]:
-    """The XML element of each GPU by its UUID; empty if the driver printed an error instead."""
-    from xml.etree import ElementTree as ET
-
-    try:
-        root = ET.fromstring(description)  # noqa: S314 - the driver's own program has written it
-    except ET.ParseError:
-        return {}
-    return {(gpu.findtext("uuid") or "").strip(): gpu for gpu in root.iter("gpu")}
-
-
-def _devices_of(gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
-    if (element.findtext("mig_mode/current_mig") or "").strip() != "Enabled":
-        yield from _with_memory(gpu.uuid, gpu, element)
-        return
-    for mig in element.iterfind("mig_devices/mig_device"):
-        uuid = gpu.slices.get((mig.findtext("index") or "").strip())
-        if uuid is not None:
-            yield from _with_memory(uuid, gpu, mig)
-
-
-def _with_memory(uuid: str, gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
-    free = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/free") or "")
-    if free:
-        yield GpuDevice(uuid, gpu.uuid, gpu.index, int(free[1]) * MEGABYTE)
-
-
-log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 10.0
 SHOWN_CHARACTERS: Final = 200
@@ -151,7 +116,8 @@ def nvidia_smi(*arguments: str) -> str:
 
 def visible_devices(environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
     """The GPUs and MIG slices that a process with this environment may use; none without a driver."""
-    return visible(devices(nvidia_smi(*LIST_ARGUMENTS), nvidia_smi(*DESCRIBE_ARGUMENTS)), environ)
+    # The XML has the memory of GPUs and slices, but not the UUID of a slice.
+    return visible(devices(nvidia_smi("-L"), nvidia_smi("-q", "-x")), environ)
 
 
 def count_gpus() -> int:
@@ -207,20 +173,11 @@ class Devices:
 
     def log(self, server: str, gpus: int) -> None:
         """Logs the devices of ``server``, and warns if it does not use all of the driver's ``gpus``."""
-        log.info("%s", self.report(server))
-        overlooked = self.overlooked(server, gpus)
-        if overlooked:
-            log.warning("%s", overlooked)
-
-    def report(self, server: str) -> str:
         devices = self._gpus.get(server)
-        return f"{server} runs on {', '.join(devices.values()) if devices else 'the CPU'}"
-
-    def overlooked(self, server: str, gpus: int) -> str | None:
-        """A warning if the driver shows GPUs that ``server`` does not use."""
-        if not gpus or server in self._gpus:
-            return None
-        return (
-            f"the driver shows {gpus} GPU(s), but {server} uses none: its log says which CUDA library "
-            "is missing or does not fit the driver"
-        )
+        log.info("%s runs on %s", server, ", ".join(devices.values()) if devices else "the CPU")
+        if gpus and not devices:
+            log.warning(
+                "the driver shows %d GPU(s), but %s uses none: its log says which CUDA library is missing or "
+                "does not fit the driver",
+                *(gpus, server),
+            )

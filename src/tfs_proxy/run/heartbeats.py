@@ -155,7 +155,12 @@ class Heartbeats:
     @property
     def alive(self) -> Mapping[int, WorkerState]:
         """The states of workers that serve and are not missing, by pid."""
-        return self._in_phase(WorkerPhase.SERVES)
+        earliest = self._clock() - SILENCE_SECONDS
+        return {
+            pid: heard.state
+            for pid, heard in self._heard.items()
+            if heard.at >= earliest and heard.state.phase is WorkerPhase.SERVES
+        }
 
     def loading_lines(self) -> list[str]:
         """Lines of the script at which loading workers are."""
@@ -194,11 +199,3 @@ class Heartbeats:
             loads = "".join(f": it loads the script, {line}" for line in self.loading_lines()[-1:])
             return f"the script hangs at {line}, and no new worker comes up{loads}"
         return None
-
-    def _in_phase(self, phase: WorkerPhase) -> dict[int, WorkerState]:
-        earliest = self._clock() - SILENCE_SECONDS
-        return {
-            pid: heard.state
-            for pid, heard in self._heard.items()
-            if heard.at >= earliest and heard.state.phase is phase
-        }

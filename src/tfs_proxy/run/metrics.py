@@ -5,7 +5,6 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from tfs_proxy import __version__
 from tfs_proxy.observe import catalogue
@@ -15,7 +14,7 @@ from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, u
 from tfs_proxy.run.children import Children
 from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.process import ProcessState
-from tfs_proxy.run.readiness import RUN_STATES, Readiness, StartSteps
+from tfs_proxy.run.readiness import RUN_STATES, StartSteps
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.values.resources import available_resources
 from tfs_proxy.wire.header_names import IN_FLIGHT
@@ -24,20 +23,8 @@ SUPERVISOR = "supervisor"
 MetricSource = Callable[[], Iterable[MeasuredMetric]]
 
 
-class MeasuredStack(Protocol):
-    """The processes and the readiness of a stack."""
-
-    @property
-    def readiness(self) -> Readiness:
-        """Its models, its workers and its state."""
-
-    @property
-    def children(self) -> StackChildren:
-        """Its model servers and workers."""
-
-
 class RunMetrics:
-    """Measures the stack that ``current`` gives whenever `/metrics` is asked for; ``sources`` add their own.
+    """Measures the ``current`` stack's processes whenever `/metrics` is asked for; ``sources`` add their own.
 
     ``steps`` are those of the run's start, ``front`` is its front if these are the metrics of a run.
     ``journals`` has the workers' notes of their requests, of which each worker answers ``threads_each`` at a
@@ -46,7 +33,7 @@ class RunMetrics:
 
     def __init__(
         self,
-        current: Callable[[], MeasuredStack],
+        current: Callable[[], StackChildren],
         journals: Path,
         *sources: MetricSource,
         front: Children | None = None,
@@ -60,24 +47,19 @@ class RunMetrics:
         self._journals = journals
         self._threads_each = threads_each
 
-    @property
-    def _readiness(self) -> Readiness:
-        return self._current().readiness
-
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         """All metrics now, for a scrape with these headers."""
-        own = [
+        workers, by_nginx = self._current().workers, headers.get(IN_FLIGHT.lower(), "")
+        pids = child_pids(workers.pid) if workers is not None and workers.pid else ()
+        count = int(by_nginx) if by_nginx.isdecimal() else self._under_way(pids)
+        return [
             *self._run(),
             *self._processes({SUPERVISOR: os.getpid()}),
             *self._workers(self._threads_each),
             *self._models(),
+            MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): max(count - 1, 0)}),  # without this scrape
+            *(metric for source in self._sources for metric in source()),
         ]
-        by_nginx = headers.get(IN_FLIGHT.lower(), "")
-        count = int(by_nginx) if by_nginx.isdecimal() else self._under_way(self._worker_pids())
-        own.append(
-            MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): max(count - 1, 0)})
-        )  # only left out of this scrape
-        return own + [metric for source in self._sources for metric in source()]
 
     def measure_stack(self, threads_each: int) -> Iterator[MeasuredMetric]:
         """Only processes and workers now: the part that each of several stacks has for itself."""
@@ -85,7 +67,7 @@ class RunMetrics:
         yield from self._workers(threads_each)
 
     def _run(self) -> Iterator[MeasuredMetric]:
-        readiness = self._readiness
+        readiness = self._current().readiness
         counts = readiness.heartbeats.counts
         yield MeasuredMetric(catalogue.WORKER_STARTS, {(): counts.starts})
         captured: Points = {("written",): counts.captured, ("dropped",): counts.uncaptured}
@@ -102,7 +84,7 @@ class RunMetrics:
 
     def _processes(self, alone: Mapping[str, int]) -> Iterator[MeasuredMetric]:
         """The children, each with all below it; and each process of ``alone``, which has pids, by itself."""
-        stack = self._current().children
+        stack = self._current()
         front = [] if self._front is None else self._front.in_start_order()
         children = [*stack.in_start_order(), *front]
         yield MeasuredMetric(
@@ -128,12 +110,8 @@ class RunMetrics:
         )
         yield MeasuredMetric(catalogue.PROCESS_FILES, {(name,): of.open_files for name, of in usages.items()})
 
-    def _worker_pids(self) -> Iterable[int]:
-        workers = self._current().children.workers
-        return child_pids(workers.pid) if workers is not None and workers.pid else ()
-
     def _workers(self, threads_each: int | None) -> Iterator[MeasuredMetric]:
-        heartbeats = self._readiness.heartbeats
+        heartbeats = self._current().readiness.heartbeats
         alive = heartbeats.alive
         yield MeasuredMetric(catalogue.WORKERS, {(): len(alive)})
         yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
@@ -148,18 +126,14 @@ class RunMetrics:
         return sum(under_way(self._journals / str(pid)) for pid in pids)
 
     def _models(self) -> Iterator[MeasuredMetric]:
-        states: dict[tuple[str, ...], float] = {}
-        load_seconds: dict[tuple[str, ...], float] = {}
-        for servable, state in self._readiness.servables.items():
+        readiness = self._current().readiness
+        states, load_seconds = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
+        for servable, state in readiness.servables.items():
             version = "any" if servable.version is None else str(servable.version)
             labels = (servable.model, version, str(servable.instance))
-            states[*labels, _state_word(state.state)] = 1.0
-            if servable in self._readiness.load_seconds:
-                load_seconds[labels] = self._readiness.load_seconds[servable]
+            # Ours for a model without versions is a sentence.
+            states[*labels, state.state if state.state.isupper() else "NOT_FOUND"] = 1.0
+            if servable in readiness.load_seconds:
+                load_seconds[labels] = readiness.load_seconds[servable]
         yield MeasuredMetric(catalogue.MODEL_STATE, states)
         yield MeasuredMetric(catalogue.MODEL_LOAD_SECONDS, load_seconds)
-
-
-def _state_word(state: str) -> str:
-    """A state of TF Serving's; ours for a model without versions is a sentence."""
-    return state if state.isupper() else "NOT_FOUND"

@@ -32,43 +32,33 @@ def ready_versions(stack: ControlledStack) -> Versions:
     return {model: readiness.available(model) for model in deployment.models}
 
 
-class OpenInferenceApi:
+def open_inference_routes(
+    readiness: Callable[[], Readiness], versions: Callable[[], Versions], translator: Path
+) -> routes.Handlers:
     """Answers from the run's ``readiness`` now, and its ``versions`` that serve now.
 
     On ``translator`` the translator listens, if there is one.
     """
 
-    def __init__(
-        self, readiness: Callable[[], Readiness], versions: Callable[[], Versions], translator: Path
-    ) -> None:
-        self._readiness = readiness
-        self._versions = versions
-        self._translator = translator
-        self.routes: routes.Handlers = {
-            routes.SERVER: self._server,
-            routes.LIVE: self._live,
-            routes.READY: self._ready,
-            routes.READY_VERSIONS: self._ready_versions,
-        }
-
-    async def _live(self, _: HttpRequest) -> HttpResponse:
+    async def live(_: HttpRequest) -> HttpResponse:
         return _json({"live": True})
 
-    async def _ready(self, _: HttpRequest) -> HttpResponse:
-        ready = self._readiness().reason() is None and self._grpc_is_answered()
-        return _json(
-            {"live": True, "ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        )
+    def answers() -> bool:
+        # Asks the translator itself; ``/ping`` does not, since its 503 would replace the container.
+        return readiness().reason() is None and (not translator.exists() or accepts(translator))
 
-    def _grpc_is_answered(self) -> bool:
-        """Asks the translator itself; ``/ping`` does not, since its 503 would replace the container."""
-        return not self._translator.exists() or accepts(self._translator)
+    async def ready(_: HttpRequest) -> HttpResponse:
+        status = HTTPStatus.OK if (is_ready := answers()) else HTTPStatus.SERVICE_UNAVAILABLE
+        return _json({"live": True, "ready": is_ready}, status)
 
-    async def _server(self, _: HttpRequest) -> HttpResponse:
+    async def server(_: HttpRequest) -> HttpResponse:
         return _json({"name": SERVER_NAME, "version": __version__, "extensions": EXTENSIONS})
 
-    async def _ready_versions(self, _: HttpRequest) -> HttpResponse:
-        return _json({model: sorted(versions) for model, versions in self._versions().items() if versions})
+    async def those_ready(_: HttpRequest) -> HttpResponse:
+        return _json({model: sorted(numbers) for model, numbers in versions().items() if numbers})
+
+    table = {routes.SERVER: server, routes.LIVE: live, routes.READY: ready}
+    return {**table, routes.READY_VERSIONS: those_ready}
 
 
 def _json(answer: object, status: int = HTTPStatus.OK) -> HttpResponse:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from itertools import product
-from typing import Any
 
 from msgspec import Struct
 
@@ -72,20 +71,17 @@ def best_of(states: Collection[ServableState]) -> ServableState:
 
 def read_status(body: bytes) -> dict[int, ServableState]:
     """The answer of ``GET /v1/models/NAME`` as state by version. Raises ValueError if it is not one."""
+    states: dict[int, ServableState] = {}
     try:
-        return {
-            int(entry["version"]): _read_state(entry) for entry in json.loads(body)["model_version_status"]
-        }
+        for entry in json.loads(body)["model_version_status"]:
+            status = entry.get("status", {})
+            code, message = status.get("error_code", "OK"), str(status.get("error_message", ""))
+            if code == EXHAUSTED and EXHAUSTED not in message:
+                message = f"{EXHAUSTED}: {message}"  # which the message alone may not tell
+            states[int(entry["version"])] = ServableState(entry["state"], "" if code == "OK" else message)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a model status: {error!r}") from error
-
-
-def _read_state(entry: Mapping[str, Any]) -> ServableState:
-    status = entry.get("status", {})
-    code, message = status.get("error_code", "OK"), str(status.get("error_message", ""))
-    if code == EXHAUSTED and EXHAUSTED not in message:
-        message = f"{EXHAUSTED}: {message}"  # which the message alone may not tell
-    return ServableState(entry["state"], "" if code == "OK" else message)
+    return states
 
 
 def state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> ServableState:
@@ -96,7 +92,6 @@ def state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> 
 
 
 FIRST = "starting"
-_PREFIX = f"{FIRST}: "
 
 
 class StartSteps:
@@ -121,7 +116,7 @@ class StartSteps:
         """Seconds by step, including the current one."""
         if self._began is None:
             return self._seconds
-        name = self.current.removeprefix(_PREFIX)
+        name = self.current.removeprefix(f"{FIRST}: ")
         return {**self._seconds, name: self._seconds.get(name, 0.0) + self._clock() - self._began}
 
 
@@ -174,14 +169,6 @@ class Readiness:
         self.unreachable: set[int] = set()
         self.reported: dict[tuple[int, str], Mapping[int, ServableState]] = {}
         self.disturbed = asyncio.Event()
-
-    @property
-    def step(self) -> str:
-        return self.steps.current
-
-    def begin_step(self, step: str) -> None:
-        """Notes what the start does now, as ``/ping`` shows it."""
-        self.steps.begin(step)
 
     def begin_serving(self) -> None:
         self.state = StackState.READY
@@ -270,11 +257,6 @@ class Readiness:
                 return f"{servable} can't be loaded: {state.error}".removesuffix(".")
         return None
 
-    def _not_found(self) -> str:
-        """The first model without any version, which may never get one, as a phrase after the step."""
-        missing = (servable for servable, state in self.servables.items() if state is NO_VERSION)
-        return next((f"; {servable} is {NO_VERSION.state}" for servable in missing), "")
-
     def away(self) -> str | None:
         """The version that will be back soon, as a phrase; None if waiting does not help."""
         return self.missing() if self.state is StackState.READY else None
@@ -282,7 +264,9 @@ class Readiness:
     def reason(self) -> str | None:
         """The reason why requests can't be served now; None if they can."""
         if self.state is StackState.STARTING:
-            return self.step + self._not_found()
+            # A model without any version may never get one.
+            missing = (servable for servable, state in self.servables.items() if state is NO_VERSION)
+            return self.steps.current + next((f"; {each} is {NO_VERSION.state}" for each in missing), "")
         if self.state is StackState.STOPPING:
             return "stopping"
         down = {*self.down, *self._front_down}

@@ -6,10 +6,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -31,43 +32,42 @@ from tfs_proxy.values.layout import Workspace
 log = logging.getLogger(__name__)
 
 
-class Stacks(Protocol):
-    """The stacks of a run: what it serves, behind its front."""
+class Stacks(ABC):
+    """The stacks of a run: what it serves, behind its front, and the run's own HTTP."""
 
-    @property
-    def readiness(self) -> Readiness:
-        """The readiness of the run now."""
-
-    @property
-    def control_api(self) -> ControlApi:
-        """The run's own HTTP."""
+    readiness: Readiness
+    control_api: ControlApi
 
     def prepare(self) -> MultiModelRoutes | None:
         """Makes what has to be there before the front opens; returns nginx's routes if models change."""
+        return None
 
+    @abstractmethod
     async def start(self) -> str:
         """Returns the line that says so once requests can be answered. Raises StopServing."""
 
+    @abstractmethod
     async def watch(self) -> None:
         """Runs as long as requests can be answered. Raises StopServing as soon as a process gives up."""
 
     def look(self) -> bool:
         """Does what is due at each look at the processes; True if the next one should come soon."""
+        return False
 
-    def abandon_loading(self) -> None:
+    def abandon_loading(self) -> None:  # noqa: B027 - those of many models have none yet
         """Kills what is still loading."""
 
+    @abstractmethod
     def begin_draining(self, deadline: float) -> None:
         """Loads nothing any more; requests may go on until ``deadline``, of `time.monotonic`."""
 
+    @abstractmethod
     async def stop(self, deadline: float) -> None:
         """Ends all stacks, whose requests the front has drained."""
 
+    @abstractmethod
     def children(self) -> Iterator[ChildProcess]:
         """All their processes."""
-
-    def close(self) -> None:
-        """Releases what they hold."""
 
 
 class RunHost(Struct, frozen=True):
@@ -79,9 +79,6 @@ class RunHost(Struct, frozen=True):
     deaths: Deaths
 
 
-MakeStacks = Callable[[RunHost], Stacks]
-
-
 class Run:
     """Serves what ``make_stacks`` makes, on ``listeners``, until it is stopped or a process gives up."""
 
@@ -91,7 +88,7 @@ class Run:
         listeners: Listeners,
         environ: Mapping[str, str],
         workspace: Workspace,
-        make_stacks: MakeStacks,
+        make_stacks: Callable[[RunHost], Stacks],
     ) -> None:
         self._settings, self._workspace = settings, workspace
         deaths = Deaths()
@@ -103,10 +100,9 @@ class Run:
         self._run_loop = RunLoop(settings.stop_seconds)
         workspace.port.write_text(str(listeners[0].getsockname()[1]))
 
-    async def run(self) -> int:
+    async def serve(self) -> int:
         """Serves until a stop signal; returns the exit status then. Raises StopServing."""
-        await self._run_loop.run(self._start_and_watch(), self._drain)
-        return self._run_loop.end()
+        return await self._run_loop.serve_and_drain(self._start_and_watch(), self._drain)
 
     async def _start_and_watch(self) -> None:
         self._open_capture()
@@ -117,7 +113,14 @@ class Run:
         count_early = None if self._front.behind_nginx else self._records.note_early
         if many_models is None:
             await self._stacks.control_api.stand_in(self._front.web, count_early)
-        await self._front.children.watch_during(self._serve())
+
+        async def serve() -> None:
+            ready_line = await self._stacks.start()
+            self._stacks.control_api.release()
+            log.info("%s", ready_line)
+            await self._stacks.watch()
+
+        await self._front.children.watch_during(serve())
 
     def _open_capture(self) -> None:
         """Makes the folder of data capture. Raises SettingsError if it can't be written."""
@@ -131,12 +134,6 @@ class Run:
             raise SettingsError(f"TFS_PROXY_CAPTURE={folder} can't be used: {error.strerror}.") from error
         # People's data are kept: whoever runs this should know.
         log.info("capturing %g %% of the requests to /invocations into %s", percent, folder)
-
-    async def _serve(self) -> None:
-        ready_line = await self._stacks.start()
-        self._stacks.control_api.release()
-        log.info("%s", ready_line)
-        await self._stacks.watch()
 
     def _look(self) -> bool:
         """Handles changes; True if requests have ended since the last time."""
@@ -156,14 +153,19 @@ class Run:
         self._front.close_public()
         if starting:
             self._stacks.abandon_loading()
+
+        def left() -> int:
+            """Number of requests in flight: connections that nginx has kept, else what workers have noted."""
+            if self._front.behind_nginx:
+                return connections(ports)
+            return sum(map(under_way, self._workspace.journal.iterdir()))
+
+        children = chain(self._front.children.in_start_order(), self._stacks.children())
         reading = asyncio.create_task(self._records.keep_reading())
         try:
-            await self._run_loop.stop(
-                *(self._stop, self._children(), deadline), lambda: 0 if starting else self._left(ports)
-            )
+            await self._run_loop.stop(self._stop, children, deadline, lambda: 0 if starting else left())
         finally:
             reading.cancel()
-        self._stacks.close()
         self._front.close()
         self._stacks.control_api.close()
         self._records.close()
@@ -172,13 +174,3 @@ class Run:
         self._stacks.begin_draining(deadline)  # requests that wait for a load would keep nginx
         await self._front.stop(deadline)
         await self._stacks.stop(deadline)
-
-    def _left(self, ports: Collection[int]) -> int:
-        """Number of requests in flight: connections that nginx has kept, else what workers have noted."""
-        if self._front.behind_nginx:
-            return connections(ports)
-        return sum(map(under_way, self._workspace.journal.iterdir()))
-
-    def _children(self) -> Iterator[ChildProcess]:
-        yield from self._front.children.in_start_order()
-        yield from self._stacks.children()

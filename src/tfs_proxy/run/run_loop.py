@@ -39,8 +39,10 @@ class RunLoop:
         self._draining = self._is_told = False
         self._cut_off = 0
 
-    async def run(self, serve: Coroutine[None, None, None], drain: Callable[[bool], Awaitable[None]]) -> None:
-        """Runs ``serve`` until it raises or a signal comes, then always ``drain``.
+    async def serve_and_drain(
+        self, serve: Coroutine[None, None, None], drain: Callable[[bool], Awaitable[None]]
+    ) -> int:
+        """Runs ``serve`` until it raises or a signal comes, then always ``drain``; returns the exit status.
 
         ``drain`` gets True if a signal is the reason.
         """
@@ -59,6 +61,12 @@ class RunLoop:
             stop_requested, self._draining = not serving.done(), True
             await cancel(serving, stopping)
             await drain(stop_requested)
+        if not self._cut_off:
+            return 0
+        hurried = self._hurried.is_set()
+        why = "not waited for" if hurried else f"TFS_PROXY_STOP_SECONDS={self._stop_seconds:g} was too short"
+        log.error("requests in flight that were cut off: %d (%s)", self._cut_off, why)
+        return 0 if hurried else CUT_OFF
 
     def _take(self, number: signal.Signals) -> None:
         if not self._draining:
@@ -97,15 +105,6 @@ class RunLoop:
                 child.kill()
         await draining
         await cancel(hurrying)
-
-    def end(self) -> int:
-        """Logs how many requests were cut off; returns the exit status."""
-        if not self._cut_off:
-            return 0
-        hurried = self._hurried.is_set()
-        why = "not waited for" if hurried else f"TFS_PROXY_STOP_SECONDS={self._stop_seconds:g} was too short"
-        log.error("requests in flight that were cut off: %d (%s)", self._cut_off, why)
-        return 0 if hurried else CUT_OFF
 
 
 async def together(*work: Awaitable[None]) -> None:

@@ -6,7 +6,8 @@ It opens the archive, starts model servers and workers, waits until they are rea
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
 from tfs_proxy.run.process import Spawn, spawn
-from tfs_proxy.run.programs import gunicorn, packages, streams
+from tfs_proxy.run.programs import gunicorn, packages
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run_loop import together
 from tfs_proxy.run.stack_children import StackChildren
@@ -120,7 +121,7 @@ class Stack:
 
     async def open_archive(self, before: Prepared | None = None) -> Prepared:
         """Finds out what is served, and sizes for it; raises as `run.opening.open_archive` does."""
-        self.readiness.begin_step("starting: opening the model archive")
+        self.readiness.steps.begin("starting: opening the model archive")
         prepared = await open_archive(self.request, self.settings, self.workspace, before)
         self.prepared, self.settings = prepared, prepared.settings
         self.readiness.heartbeats.expect(self.settings.gunicorn_workers)
@@ -140,24 +141,22 @@ class Stack:
         ``port`` is the one that clients know. ``counts_requests`` says that workers write the lines of their
         requests, since nginx does not.
         """
-        host = await self._resources_for(prepared)
+        servers = self._host.servers
+        common = self.servers.instances if servers is None else servers.instances
+        if common and prepared.models:
+            host = HostResources((), (), 0, self.request.environ, common=common)
+        else:
+            host = await asyncio.to_thread(find_host_resources, self.request, prepared, self.servers.held)
         planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
         if self.settings.reload and not host.common:
             self.servers.follow(prepared.models, planned, host)
         self.children.expect(deployment.script, self.settings.machine.memory_text)
-        self.has_workers = self._host.servers is None or deployment.script is not None
+        self.has_workers = servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
         self._watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
         self.planned = planned
         return planned
-
-    async def _resources_for(self, prepared: Prepared) -> HostResources:
-        servers = self._host.servers
-        common = self.servers.instances if servers is None else servers.instances
-        if common and prepared.models:
-            return HostResources((), (), 0, self.request.environ, common=common)
-        return await asyncio.to_thread(find_host_resources, self.request, prepared, self.servers.held)
 
     async def open_control_api(self, of_run: Answer | None = None) -> None:
         """Opens a control API of its own for its workers; ``of_run`` answers what is about the run."""
@@ -174,18 +173,21 @@ class Stack:
         """
         await self.children.watch_during(self._become_ready(prepared, planned, web, every_worker))
 
-    async def _in_time(self, loading: Awaitable[None], since: float) -> None:
+    @asynccontextmanager
+    async def _in_time(self, since: float) -> AsyncIterator[None]:
         """Waits for models or the script. Raises StartTimeout if they take too long ``since`` that time."""
         # With flags, the model server follows its folders, which may still be filled: there is no limit.
         limit_seconds = self.settings.wait_time_seconds if self.request.flags is None else None
         left_seconds = None if limit_seconds is None else since + limit_seconds - time.monotonic()
         try:
             async with asyncio.timeout(left_seconds):
-                await loading
+                yield
         except TimeoutError:
+            lines = sorted(set(self.readiness.heartbeats.loading_lines()))
+            place = f"; the script is at {' and at '.join(lines)}" if lines else ""
             raise StartTimeout(
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self.settings.wait_time_seconds:g}: "
-                f"{self.readiness.missing() or self.readiness.step}{self._where_scripts_load()}."
+                f"{self.readiness.missing() or self.readiness.steps.current}{place}."
             ) from None
 
     def begin_serving(self) -> None:
@@ -224,43 +226,36 @@ class Stack:
         if self._control_api is not None:
             self._control_api.close()
 
-    def _where_scripts_load(self) -> str:
-        lines = sorted(set(self.readiness.heartbeats.loading_lines()))
-        return f"; the script is at {' and at '.join(lines)}" if lines else ""
-
     async def _become_ready(
         self, prepared: Prepared, planned: ProcessPlan, web: Sequence[Listener], every_worker: bool
     ) -> None:
         """Loads models, and installs and imports the script concurrently."""
-        self.readiness.begin_step(f"starting: loading the {'models' if planned.model_servers else 'script'}")
+        self.readiness.steps.begin(f"starting: loading the {'models' if planned.model_servers else 'script'}")
         for spec in planned.model_servers:
             self.children.start_model_server(spec.named(self._of))
-        began = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
                 if self.has_workers:
                     group.create_task(self._start_workers(prepared, planned, web))
-                group.create_task(self._in_time(self._models_available(prepared.models), began))
+                group.create_task(self._load_models(prepared.models))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         if self.has_workers:
-            self.readiness.begin_step("starting: waiting for a worker")
-            await self._in_time(self._workers_alive(every_worker), self._workers_began)
+            self.readiness.steps.begin("starting: waiting for a worker")
+            async with self._in_time(self._workers_began):
+                await self.readiness.heartbeats.until_alive(every_worker=every_worker)
+                await self.children.until_streams_serve()
 
-    async def _workers_alive(self, every_worker: bool) -> None:
-        await self.readiness.heartbeats.until_alive(every_worker=every_worker)
-        await self.children.until_streams_serve()
-
-    async def _models_available(self, models: Sequence[ServedModel]) -> None:
-        if self._host.servers is not None and models:
-            self._added = tuple(models)
-            await self._host.servers.add(models)
-        await self._watch.until_available()
-        failure = self.readiness.failure()
-        if failure:
+    async def _load_models(self, models: Sequence[ServedModel]) -> None:
+        async with self._in_time(time.monotonic()):
+            if self._host.servers is not None and models:
+                self._added = tuple(models)
+                await self._host.servers.add(models)
+            await self._watch.until_available()
+        if failure := self.readiness.failure():
             raise ModelLoadError(f"{failure}.")
         if self._installs:
-            self.readiness.begin_step(INSTALLING)
+            self.readiness.steps.begin(INSTALLING)
         if self.planned is not None and self.planned.model_servers:
             log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
@@ -278,7 +273,7 @@ class Stack:
             log.warning("%s", unusable)
         for listener in web:
             listener.set_inheritable(True)
-        spec = gunicorn.process(
+        spec = gunicorn.gunicorn_process(
             self.settings,
             self.workspace,
             [listener.fileno() for listener in web],
@@ -291,7 +286,7 @@ class Stack:
         self.children.start_workers(spec.named(self._of), self._host.spawn_workers)
         if planned.deployment.streams != OFF:
             workers, seconds = sockets.shown_address(web[0]), nginx.answer_seconds(self.settings)
-            spec = streams.process(
+            spec = gunicorn.streams_process(
                 self.settings, self.workspace, workers, seconds, paths, environ, self._host.log
             )
             self.children.start_streams(spec)

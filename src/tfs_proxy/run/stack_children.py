@@ -12,7 +12,7 @@ from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.host.processes import describe_exit, shell_status
 from tfs_proxy.run.model_servers import ModelServers
 from tfs_proxy.run.process import ChildProcess, ProcessSpec, Spawn, spawn
-from tfs_proxy.run.programs import gunicorn, streams
+from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.values.deployment import BootFailure
@@ -53,13 +53,23 @@ class StackChildren(Children):
         self.servers.users.append(self.lose)
         self.workers: ChildProcess | None = None
         self.streams: ChildProcess | None = None
-        self._readiness, self._workspace = readiness, workspace
+        self.readiness, self._workspace = readiness, workspace
         self._own_exit_status = own_exit_status
         self._stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
         self._memory, self._memory_kills = "", memory_kills()
         self._logged_failure: BootFailure | None = None
+
+    def adopt(self, servers: ModelServers) -> None:
+        """Uses model servers of others, who restart them."""
+        self.servers = servers
+        servers.users.append(self.lose)
+
+    def lose(self, model_server: ChildProcess) -> None:
+        """Notes that one of its model servers has ended, whoever has started it."""
+        self.readiness.lose(self.servers.processes.index(model_server))
+        self._stirred.set()
 
     def expect(self, script: str | None, memory: str) -> None:
         """Names the script that the workers will import, and the memory that there is for all."""
@@ -69,22 +79,8 @@ class StackChildren(Children):
         """Names packages that the script's requirements replace in the workers."""
         self._replaced = replaced
 
-    @property
-    def model_servers(self) -> list[ChildProcess]:
-        return self.servers.processes
-
-    def adopt(self, servers: ModelServers) -> None:
-        """Uses model servers of others, who restart them."""
-        self.servers = servers
-        servers.users.append(self.lose)
-
-    def lose(self, model_server: ChildProcess) -> None:
-        """Notes that one of its model servers has ended, whoever has started it."""
-        self._readiness.lose(self.model_servers.index(model_server))
-        self._stirred.set()
-
     def start_model_server(self, spec: ProcessSpec) -> None:
-        self.model_servers.append(self.start(spec))
+        self.servers.processes.append(self.start(spec))
 
     def start_workers(self, spec: ProcessSpec, spawn: Spawn = spawn) -> None:
         self.workers = self.start(spec, spawn)
@@ -115,13 +111,13 @@ class StackChildren(Children):
         return [child for child in (self.workers, self.streams) if child is not None]
 
     def in_start_order(self) -> list[ChildProcess]:
-        return [*self.model_servers, *self.of_script()]
+        return [*self.servers.processes, *self.of_script()]
 
     def _look(self) -> bool:
         self._note_failed_worker()
         self._end_silent_workers()
         soon = super()._look()
-        readiness = self._readiness
+        readiness = self.readiness
         return soon or readiness.state is not StackState.READY or readiness.disturbed.is_set()
 
     def _is_down(self, child: ChildProcess) -> bool:
@@ -133,18 +129,18 @@ class StackChildren(Children):
         """A model server or a script that fails during the start is not restarted."""
         super()._may_restart(child)
         if child is self.workers:
-            self._readiness.heartbeats.forget()
-        starting = self._readiness.state is StackState.STARTING
-        if child in self.model_servers:
+            self.readiness.heartbeats.forget()
+        starting = self.readiness.state is StackState.STARTING
+        if child in self.servers.processes:
             self.servers.lose(child)
             return not starting
         if child is self.workers and self._fails_by_packages(child):
             return False
-        failed = {id(self.workers): gunicorn.BOOT_FAILED, id(self.streams): streams.BOOT_FAILED}
+        failed = {id(self.workers): gunicorn.BOOT_FAILED, id(self.streams): gunicorn.STREAMS_BOOT_FAILED}
         return not (starting and child.exit_status in failed.get(id(child), ()))
 
     def _end_silent_workers(self) -> None:
-        heartbeats = self._readiness.heartbeats
+        heartbeats = self.readiness.heartbeats
         gunicorn_group = None if self.workers is None else self.workers.pid
         for pid, number in heartbeats.overdue().items():
             with suppress(ProcessLookupError):
@@ -156,10 +152,10 @@ class StackChildren(Children):
 
     def _note_failed_worker(self) -> None:
         """Logs once why a worker can't load the application; during the start, raises ScriptLoadError."""
-        heartbeats = self._readiness.heartbeats
-        starting = self._readiness.state is StackState.STARTING
+        heartbeats = self.readiness.heartbeats
+        starting = self.readiness.state is StackState.STARTING
         if starting and heartbeats.starts > heartbeats.wanted + SPARE_WORKERS:
-            raise self.ended_by_import()
+            raise self._ended_by_import()
         failure = heartbeats.failure
         if failure is None or failure == self._logged_failure:
             return
@@ -172,7 +168,7 @@ class StackChildren(Children):
 
     def _reason_to_stop(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
-        if self._readiness.state is StackState.STARTING and child in self.model_servers:
+        if self.readiness.state is StackState.STARTING and child in self.servers.processes:
             was_killed = child.exit_status == -signal.SIGKILL
             why = f", most likely for lack of memory: allow more than {self._memory}." if was_killed else "."
             if self._own_exit_status:
@@ -181,37 +177,31 @@ class StackChildren(Children):
             text = f"{child.name} ended with {how} while loading{why}"
             text += "" if was_killed else f" {_last_output(child)}"
             return ModelLoadError(text, ended_with=child.exit_status)
-        if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
-            return self.reason_of_failed_boot(child)
-        if child is self.streams and child.exit_status in streams.BOOT_FAILED:
-            return self._reason_of_failed_streams()
-        if child is self.workers and self._fails_by_packages(child):
-            return self.reason_of_failed_boot(child)
+        if child is self.streams and child.exit_status in gunicorn.STREAMS_BOOT_FAILED:
+            script = without_workspace(self._script or "the application", self._workspace)
+            return ScriptLoadError(f"no streams can be served by {script}: the log says why.")
+        has_failed = child.exit_status in gunicorn.BOOT_FAILED or self._fails_by_packages(child)
+        if child is self.workers and has_failed:
+            return self._reason_of_failed_boot(child)
         return super()._reason_to_stop(child)
 
     def _fails_by_packages(self, child: ChildProcess) -> bool:
         """True if it raises an exception (status 1) during the start, with packages that replace its own."""
-        return (
-            bool(self._replaced) and child.exit_status == 1 and self._readiness.state is StackState.STARTING
-        )
+        return bool(self._replaced) and child.exit_status == 1 and self.readiness.state is StackState.STARTING
 
-    def reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
+    def _reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
         """The error that a worker has reported; else how far the workers came, or gunicorn's output."""
-        failure = self._readiness.heartbeats.failure
+        failure = self.readiness.heartbeats.failure
         if failure is not None:
             return ScriptLoadError(without_workspace(failure.text, self._workspace))
-        if self._readiness.state is StackState.STARTING and self._readiness.heartbeats.starts:
-            return self.ended_by_import()
+        if self.readiness.state is StackState.STARTING and self.readiness.heartbeats.starts:
+            return self._ended_by_import()
         text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
         if self._replaced:
             text += f"Packages of code/requirements.txt replace its own: {', '.join(self._replaced)}. "
         return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
 
-    def _reason_of_failed_streams(self) -> ScriptLoadError:
-        script = without_workspace(self._script or "the application", self._workspace)
-        return ScriptLoadError(f"no streams can be served by {script}: the log says why.")
-
-    def ended_by_import(self) -> ScriptLoadError:
+    def _ended_by_import(self) -> ScriptLoadError:
         """The error of a script that ends each worker that imports it."""
         script = without_workspace(self._script or "the application", self._workspace)
         if memory_kills() > self._memory_kills:

@@ -16,7 +16,7 @@ from support.running import START_SECONDS
 from support.waiting import wait_until
 from support.wheels import write_wheel
 from tfs_proxy.run.programs import packages
-from tfs_proxy.run.programs.packages import Install, plan_install, run
+from tfs_proxy.run.programs.packages import Install, install_packages, plan_install
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import RequirementsError
 from tfs_proxy.values.layout import ModelLayout, Workspace
@@ -44,7 +44,7 @@ def install(layout: ModelLayout, tmp_path: Path, *lines: str, pip: bool = True, 
     settings = Settings.from_env(environ)
     planned = plan_install(layout, Workspace(tmp_path / "run"), settings, environ, find_spec, which)
     assert planned is not None
-    asyncio.run(run(planned))
+    asyncio.run(install_packages(planned))
     return planned
 
 
@@ -167,7 +167,7 @@ def test_a_package_s_set_up_sees_no_secrets(
     planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
     assert planned is not None
 
-    asyncio.run(run(replace(planned, attempts=((sys.executable, "-c", program),))))
+    asyncio.run(install_packages(replace(planned, attempts=((sys.executable, "-c", program),))))
 
     assert "OPENAI_API_KEY" not in seen.read_text()
     assert "PIP_INDEX_URL" in seen.read_text()
@@ -197,7 +197,7 @@ def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> 
     slow = Install(overlay, overlay, layout.code, ((sys.executable, "-c", program),), os.environ)
 
     async def start_and_cancel() -> None:
-        task = asyncio.create_task(run(slow))
+        task = asyncio.create_task(install_packages(slow))
         await asyncio.to_thread(
             wait_until, lambda: marker.exists() and marker.read_text(), START_SECONDS, "the installer runs"
         )
@@ -217,7 +217,7 @@ def test_a_silent_installer_is_said_to_go_on(
     overlay = tmp_path / "overlay"
     argv = (sys.executable, "-c", "import time; time.sleep(0.7); print('done')")
     with caplog.at_level("INFO"):
-        asyncio.run(run(Install(overlay, overlay, layout.code, (argv,), os.environ)))
+        asyncio.run(install_packages(Install(overlay, overlay, layout.code, (argv,), os.environ)))
 
     said = [line for line in caplog.messages if "still installing, without a new line" in line]
     assert len(said) > 1

@@ -32,23 +32,22 @@ def test_living_children_are_left_alone() -> None:
         child.wait()
 
 
-def test_gpus_are_read_from_the_model_servers_log() -> None:
-    """Name and memory, per model server."""
+def test_gpus_are_read_from_the_model_servers_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Name and memory, per model server; that one uses none is a warning, since a CUDA library may be missing."""
     devices = Devices()
     devices.hear("model server 0", "something else")
     devices.hear("model server 0", GPU_LINE)
 
-    assert devices.report("model server 0") == "model server 0 runs on GPU:0 (Tesla T4, 13764 MB)"
-    assert devices.overlooked("model server 0", 1) is None
+    with caplog.at_level("INFO"):
+        devices.log("model server 0", 1)
+        devices.log("model server 1", 1)
+        devices.log("model server 2", 0)
 
-
-def test_a_gpu_that_is_not_used_is_a_warning() -> None:
-    """A missing CUDA library must not go unseen."""
-    devices = Devices()
-
-    assert devices.report("model server 0") == "model server 0 runs on the CPU"
-    assert "uses none" in (devices.overlooked("model server 0", 1) or "")
-    assert devices.overlooked("model server 0", 0) is None
+    first, second, warning, last = caplog.messages
+    assert first == "model server 0 runs on GPU:0 (Tesla T4, 13764 MB)"
+    assert second == "model server 1 runs on the CPU"
+    assert "model server 1 uses none" in warning
+    assert last == "model server 2 runs on the CPU"
 
 
 def test_native_modules_that_may_not_execute_are_named(tmp_path: Path) -> None:

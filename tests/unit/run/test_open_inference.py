@@ -8,7 +8,7 @@ from typing import Any
 from support.deployments import deployment
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats
-from tfs_proxy.run.open_inference import OpenInferenceApi
+from tfs_proxy.run.open_inference import open_inference_routes
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.wire.http_messages import HttpRequest
 
@@ -23,8 +23,8 @@ class Starting:
 
 def test_health_is_answered_before_workers_can() -> None:
     run = Starting()
-    protocol = OpenInferenceApi(lambda: run.readiness, dict, Path("no translator"))
-    control_api = ControlApi(run, protocol.routes)
+    protocol = open_inference_routes(lambda: run.readiness, dict, Path("no translator"))
+    control_api = ControlApi(run, protocol)
 
     def early(method: str, path: str) -> tuple[int, Any]:
         answer = asyncio.run(control_api.respond_early(HttpRequest(method, path)))

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -135,26 +135,19 @@ class Orphans:
         if now - self._looked < LOOK_SECONDS:
             return []
         self._looked = now
-        if not _any_ended():
+        has_ended_ones = False
+        with contextlib.suppress(ChildProcessError):  # one call instead of one for each in /proc
+            has_ended_ones = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if not has_ended_ones:
             self._seen.clear()
             return []
-        self._seen = {pid: self._seen.get(pid, now) for pid in self._zombies()}
+        zombies = (pid for pid in child_pids("self", self._proc) if has_ended(pid, self._proc))
+        self._seen = {pid: self._seen.get(pid, now) for pid in zombies}
         old = [pid for pid, since in self._seen.items() if now - since >= GRACE_SECONDS]
         for pid in old:
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
         return old
-
-    def _zombies(self) -> Iterable[int]:
-        return (pid for pid in child_pids("self", self._proc) if has_ended(pid, self._proc))
-
-
-def _any_ended() -> bool:
-    """True if any child waits to be collected: one call instead of one for each in /proc."""
-    try:
-        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return False
 
 
 def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:

@@ -203,18 +203,13 @@ def _hold(port: int, held: ExitStack) -> int:
 
 def _keep(holders: ExitStack, held: ExitStack, ports: Sequence[int]) -> None:
     """Keeps holding, unless no child could bind what is held: as elsewhere than on Linux, and in gVisor."""
-    if sys.platform == "linux" and all(map(_can_be_bound_by_a_child, ports[:1])):
-        held.push(holders.pop_all())
-
-
-def _can_be_bound_by_a_child(port: int) -> bool:
-    with socket.socket() as child:
+    if sys.platform != "linux":
+        return
+    with socket.socket() as child, suppress(OSError):
         child.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            child.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
+        if ports:
+            child.bind((LOOPBACK, ports[0]))
+        held.push(holders.pop_all())
 
 
 def _free_block(size: int, held: ExitStack) -> range:
@@ -304,12 +299,8 @@ async def accept_pending(listeners: Sequence[socket.socket], enough: Callable[[]
     shortest, since, quiet = sys.maxsize, time.monotonic(), 0
     while quiet < QUIET_LOOKS and not enough() and time.monotonic() < since + MOST_SECONDS:
         await asyncio.sleep(LOOK_SECONDS)
-        waiting = sum(map(_waiting, listeners))
+        infos = (each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WAITING.size) for each in listeners)
+        waiting = sum(_WAITING.unpack(info)[0] for info in infos)
         quiet = 0 if waiting else quiet + 1
         if waiting < shortest:
             shortest, since = waiting, time.monotonic()
-
-
-def _waiting(listener: socket.socket) -> int:
-    tcp_info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WAITING.size)
-    return int(_WAITING.unpack(tcp_info)[0])

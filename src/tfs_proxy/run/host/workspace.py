@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,21 +33,7 @@ OWNER = "owner"
 _RANDOM_CHARACTERS = 8
 
 
-def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
-    """A new folder below ``home`` (None: the system's temporary folder).
-
-    Raises SettingsError with the remedy if nothing can be written there.
-    """
-    try:
-        if home is not None:
-            Path(home).mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=prefix, dir=home)).resolve()
-    except OSError as error:
-        what = f"TFS_PROXY_HOME={home} can't be written" if home else "No folder can be written to"
-        raise SettingsError(f"{what}: {error.strerror}. {REMEDY}") from error
-
-
-def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = LONGEST_PATH) -> None:
+def refuse_unusable(home: str | None, longest_path: str = LONGEST_PATH) -> None:
     """Raises SettingsError if sockets and configuration can't have paths in a workspace below ``home``.
 
     ``longest_path`` is the longest path of a socket within the workspace.
@@ -55,13 +41,13 @@ def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = 
     try:
         folder = Path(home or tempfile.gettempdir()).resolve()
     except OSError:
-        return  # nothing can be written anywhere: `make_workspace` reports that
+        return  # nothing can be written anywhere: `temporary_workspace` reports that
     name = f"TFS_PROXY_HOME={printable(home)}" if home else f"The temporary folder {printable(str(folder))}"
     unusable = _UNUSABLE.search(str(folder))
     if unusable or not str(folder).isprintable():
         what = f" the character {unusable[0]!r}" if unusable else " a character that can't be printed"
         raise SettingsError(f"{name} can't be used: the path has{what}. {SHORT_PLAIN}")
-    longest = folder / f"{prefix}{'x' * _RANDOM_CHARACTERS}" / longest_path
+    longest = folder / f"{PREFIX}{'x' * _RANDOM_CHARACTERS}" / longest_path
     if (over := len(bytes(longest)) - _SOCKET_PATH_BYTES) > 0:
         raise SettingsError(
             f"{name} can't be used: sockets in it would have paths {over} bytes longer than the "
@@ -70,14 +56,21 @@ def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = 
 
 
 @contextmanager
-def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
-    """A workspace that is removed at the end; raises as `make_workspace` does.
+def temporary_workspace(home: str | None, prefix: str = PREFIX) -> Iterator[Workspace]:
+    """A workspace below ``home`` (None: the system's temporary folder) that is removed at the end.
 
-    First removes those of killed runs, each of which has a model's copy.
+    First removes those of killed runs, each of which has a model's copy. Raises SettingsError with the remedy
+    if nothing can be written there.
     """
-    with suppress(OSError):  # nothing can be written anywhere: `make_workspace` reports that
+    with suppress(OSError):
         remove_abandoned(home)
-    workspace = Workspace(make_workspace(home, prefix))
+    try:
+        if home is not None:
+            Path(home).mkdir(parents=True, exist_ok=True)
+        workspace = Workspace(Path(tempfile.mkdtemp(prefix=prefix, dir=home)).resolve())
+    except OSError as error:
+        what = f"TFS_PROXY_HOME={home} can't be written" if home else "No folder can be written to"
+        raise SettingsError(f"{what}: {error.strerror}. {REMEDY}") from error
     owner = _lock(workspace.root)
     try:
         yield workspace
@@ -93,8 +86,8 @@ def run_workspace(home: str | None, longest_path: str = LONGEST_PATH) -> Iterato
 
     Its sockets, up to ``longest_path``, and configuration files must be able to have paths there, too.
     """
-    refuse_unusable(home, PREFIX, longest_path)
-    with temporary_workspace(home, PREFIX) as workspace:
+    refuse_unusable(home, longest_path)
+    with temporary_workspace(home) as workspace:
         yield workspace
 
 
@@ -121,14 +114,10 @@ def _lock(folder: Path) -> int | None:
 def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
     """A new workspace at ``root``, with links to what ``run`` has once, and to ``more`` of its paths."""
     root.mkdir(parents=True)
-    for path in (*_once_a_run(run), *more):
+    # All workers of a run write to these and follow them, whichever models they serve.
+    for path in (run.requests, run.memory_ledger, run.nginx, *more):
         (root / path.name).symlink_to(path)
     return Workspace(root)
-
-
-def _once_a_run(run: Workspace) -> Sequence[Path]:
-    """Paths that all workers of a run write to and follow, whichever models they serve."""
-    return (run.requests, run.memory_ledger, run.nginx)
 
 
 def is_locked(descriptor: int) -> bool:

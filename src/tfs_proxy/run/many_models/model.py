@@ -156,7 +156,14 @@ class Model:
         finally:
             await self._stop_stack()
             await self._former_is_gone()
-            self._end()
+            # Without an await from here on: forgets the model, and wakes all who wait for it.
+            if not self.settled.is_set():
+                self.failure = self.failure or LoadFailed(INTERNAL_ERROR)
+                self._counts.failed(self.failure)
+            self._ended(self)
+            self.settled.set()
+            self.gone.set()
+            log.info("model %s: unloaded", self.name)
 
     async def _load(self) -> None:
         began = _now()
@@ -247,16 +254,6 @@ class Model:
         if self._after is not None:
             await self._after.gone.wait()
             self._after = None
-
-    def _end(self) -> None:
-        """The last step, without an await: forgets the model, and wakes all who wait for it."""
-        if not self.settled.is_set():
-            self.failure = self.failure or LoadFailed(INTERNAL_ERROR)
-            self._counts.failed(self.failure)
-        self._ended(self)
-        self.settled.set()
-        self.gone.set()
-        log.info("model %s: unloaded", self.name)
 
 
 def _unforeseen(error: BaseException | None) -> BaseException | None:

@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -56,7 +57,6 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import ANSWER_SECONDS, ModelServerMetrics, refresh_all
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import memory_left
@@ -107,7 +107,7 @@ class ModelStack:
         )
         request = ServeRequest(url, owner.request.model_server, owner.request.environ)
         self._stack = Stack(owner.settings.for_one_of_many(name), request, host, of=name)
-        self._metrics = RunMetrics(lambda: self._stack, self._workspace.journal)
+        self._metrics = RunMetrics(lambda: self._stack.children, self._workspace.journal)
         self._gates: list[Path] = []
         self._requests = 0
         self.used_at = time.monotonic()
@@ -156,31 +156,20 @@ class ModelStack:
         """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
         await self._owner.servers.begun.wait()
         async with turn(self._owner.turns):
-            deployment = await self._load()
+            make_workspace_within(self._owner.host.workspace, self._workspace.root)
+            prepared = await self._stack.open_archive()
+            self.models = {model.name: model.versions for model in prepared.models}
+            self._owner.opened(self)
+            planned = await self._stack.expect(prepared, self._owner.host.front.port)
+            if self.has_workers:
+                self._listener.bind(str(self._workspace.root / WEB_SOCKET))
+                self._listener.listen(BACKLOG)
+                await self._stack.open_control_api()
+            await self._stack.start_in_time(prepared, planned, (self._listener,))
         self._stack.begin_serving()
-        self._open_gates(deployment)
-        self.used_at = time.monotonic()
-        self._owner.measured.append(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
-
-    async def _load(self) -> Deployment:
-        make_workspace_within(self._owner.host.workspace, self._workspace.root)
-        prepared = await self._stack.open_archive()
-        self.models = {model.name: model.versions for model in prepared.models}
-        self._owner.opened(self)
-        planned = await self._stack.expect(prepared, self._owner.host.front.port)
+        # Requests go to its workers from now on; the gates that nginx checks come last. TF Serving's API may
+        # know a model by other names than it is loaded under, the v2 protocol by all.
         deployment = planned.deployment
-        if self.has_workers:
-            self._listener.bind(str(self._workspace.root / WEB_SOCKET))
-            self._listener.listen(BACKLOG)
-            await self._stack.open_control_api()
-        await self._stack.start_in_time(prepared, planned, (self._listener,))
-        return deployment
-
-    def _open_gates(self, deployment: Deployment) -> None:
-        """Sends requests to its workers from now on; the gates that nginx checks come last.
-
-        TF Serving's API may know a model by other names than it is loaded under, the v2 protocol by all.
-        """
         root, socket = self._owner.host.workspace.root, self._workspace.root / WEB_SOCKET
         gates = [f"{name}.{ANY}" for name in self.names] + [f"{name}.{SERVED}" for name in self.models]
         links = {root / GATES / gate: socket for gate in (*gates, f"{self.name}.{LOADED}")}
@@ -197,6 +186,8 @@ class ModelStack:
         for link, target in links.items():
             link.symlink_to(target)
             self._gates.append(link)
+        self.used_at = time.monotonic()
+        self._owner.measured.append(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
 
     def note_requests(self, count: int) -> None:
         """Notes the number of its requests so far: another one than before says that it is used."""
@@ -224,30 +215,23 @@ class ModelStack:
         seconds = LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop()
         deadline = time.monotonic() + seconds
         try:
-            await asyncio.gather(
-                self._until_common_workers_end(deadline),
-                self._stack.children.stop_workers(seconds),
-            )
+            stopping = asyncio.ensure_future(self._stack.children.stop_workers(seconds))
+            with suppress(FileNotFoundError):
+                descriptor = os.open(self._workspace.deployment, os.O_RDONLY | os.O_CLOEXEC)
+                # Common workers begin no more requests then. The kernel does not notify of released locks.
+                self._workspace.deployment.unlink()
+                try:
+                    while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
+                        await asyncio.sleep(LOCK_PAUSE_SECONDS)
+                finally:
+                    os.close(descriptor)
+            await stopping
             await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         finally:
             self._stack.close()
             self._listener.close()
             self._owner.gone(self)
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
-
-    async def _until_common_workers_end(self, deadline: float) -> None:
-        """Makes common workers begin no more requests; returns once none is under way, at most then."""
-        try:
-            descriptor = os.open(self._workspace.deployment, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        self._workspace.deployment.unlink()
-        try:
-            # The kernel does not notify of released locks.
-            while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
-                await asyncio.sleep(LOCK_PAUSE_SECONDS)
-        finally:
-            os.close(descriptor)
 
 
 class ModelStacks:
@@ -354,18 +338,15 @@ class ModelStacks:
         now = time.monotonic()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
+            models = self._records.counts.models
             for stack in self._stacks:
-                stack.note_requests(self._requests_of(stack.names))
+                seen = 0 if models is None else sum(map(models.requests_of, stack.names))
+                stack.note_requests(seen + sum(self._served_counts[name] for name in stack.names))
         for name in self._sizes.keys() - names:
             del self._sizes[name]
         for name in self._served.keys() - names:
             for counted_name in self._served.pop(name):
                 self._records.forget(counted_name)
-
-    def _requests_of(self, names: Collection[str]) -> int:
-        models = self._records.counts.models
-        seen = 0 if models is None else sum(map(models.requests_of, names))
-        return seen + sum(self._served_counts[name] for name in names)
 
     async def follow_served_counts(self, seconds: float) -> None:
         """Asks the model servers for their counts: nobody else sees calls by gRPC; never returns."""

@@ -50,11 +50,33 @@ class ModelRegistry:
         meanwhile, Draining, and otherwise what `load_failure` makes of the reason, when nothing is left
         of the attempt.
         """
+        before = self._current.get(name)
         try:
-            model = self._begin(name, url)
+            self._refuse_if_draining()
+            if before is not None and before.state is not StackState.STOPPING:
+                being = "being loaded" if before.state is StackState.STARTING else "loaded"
+                raise AlreadyLoaded(f"model {name} is {being} already, from {before.url}")
+            others = {model.name for model in self._tasks} - {name}
+            if self._limit is not None and len(others) >= self._limit:
+                raise NotEnoughResources(
+                    f"model {name} can't be loaded: there are {len(others)} models, as many as "
+                    f"TFS_PROXY_MAX_LOADED_MODELS={self._limit} allows. Unload one, or allow more."
+                )
         except TfsProxyError as refused:
             self.counts.failed(refused)
             raise
+
+        def forget(model: Model) -> None:
+            del self._tasks[model]
+            if self._current.get(name) is model:
+                del self._current[name]
+                self.counts.restarts.pop(name, None)
+
+        launch, admit = partial(self._launch, name, url), partial(self._admit, name, url)
+        model = self._current[name] = Model(
+            *(name, url), launch=launch, admit=admit, counts=self.counts, ended=forget, after=before
+        )
+        self._tasks[model] = asyncio.create_task(model.live(), name=f"model {name}")
         await model.loaded()
 
     async def unload(self, name: str) -> None:
@@ -130,36 +152,6 @@ class ModelRegistry:
             model.unload(Draining(DRAINING))
         for model in leaving:
             await model.gone.wait()
-
-    def _begin(self, name: str, url: str) -> Model:
-        self._refuse_if_draining()
-        before = self._current.get(name)
-        if before is not None and before.state is not StackState.STOPPING:
-            being = "being loaded" if before.state is StackState.STARTING else "loaded"
-            raise AlreadyLoaded(f"model {name} is {being} already, from {before.url}")
-        others = {model.name for model in self._tasks} - {name}
-        if self._limit is not None and len(others) >= self._limit:
-            raise NotEnoughResources(
-                f"model {name} can't be loaded: there are {len(others)} models, as many as "
-                f"TFS_PROXY_MAX_LOADED_MODELS={self._limit} allows. Unload one, or allow more."
-            )
-        model = self._current[name] = Model(
-            name,
-            url,
-            launch=partial(self._launch, name, url),
-            admit=partial(self._admit, name, url),
-            counts=self.counts,
-            ended=self._forget,
-            after=before,
-        )
-        self._tasks[model] = asyncio.create_task(model.live(), name=f"model {name}")
-        return model
-
-    def _forget(self, model: Model) -> None:
-        del self._tasks[model]
-        if self._current.get(model.name) is model:
-            del self._current[model.name]
-            self.counts.restarts.pop(model.name, None)
 
     def _refuse_if_draining(self) -> None:
         if self._draining:

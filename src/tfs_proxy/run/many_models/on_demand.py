@@ -109,34 +109,35 @@ class OnDemandModels:
             url = self._folder.url_of(name, await self._listing())
             if url is None:
                 raise UnknownModel(f"model {name} is not loaded, and there is no archive of that name")
+
+            async def load() -> None:
+                try:
+                    await self._make_room_and_load(name, url)
+                except TfsProxyError as error:
+                    if type(error) is AlreadyLoaded:
+                        raise
+                    now = time.monotonic()
+                    self._failures = {known: kept for known, kept in self._failures.items() if now < kept[0]}
+                    self._failures[name] = now + FAILURE_SECONDS, error
+                    raise
+
             if name not in self._loads:
-                task = asyncio.create_task(self._load_noting_failure(name, url))
-                self._loads[name] = task
+                task = self._loads[name] = asyncio.create_task(load())
                 task.add_done_callback(lambda _: self._loads.pop(name, None))
         await asyncio.shield(self._loads[name])
 
     async def _listing(self) -> Listing:
         """The archives below the folder: one look at a time, shared by all who wait."""
+
+        def forget(looked: asyncio.Task[Listing]) -> None:
+            self._looking = None
+            if not looked.cancelled():
+                looked.exception()  # the caller may be gone
+
         if self._looking is None:
             self._looking = asyncio.create_task(in_daemon_thread(self._folder.listing, "listing"))
-            self._looking.add_done_callback(self._forget_look)
+            self._looking.add_done_callback(forget)
         return await asyncio.shield(self._looking)
-
-    def _forget_look(self, looked: asyncio.Task[Listing]) -> None:
-        self._looking = None
-        if not looked.cancelled():
-            looked.exception()  # the caller may be gone
-
-    async def _load_noting_failure(self, name: str, url: str) -> None:
-        try:
-            await self._make_room_and_load(name, url)
-        except TfsProxyError as error:
-            if type(error) is AlreadyLoaded:
-                raise
-            now = time.monotonic()
-            self._failures = {known: kept for known, kept in self._failures.items() if now < kept[0]}
-            self._failures[name] = now + FAILURE_SECONDS, error
-            raise
 
     def _candidates(self) -> list[ModelUse]:
         """Models that may be unloaded; those that have failed first."""

@@ -6,7 +6,7 @@ POST /models -> api -> models -> model -> model_stack -> run.stack
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterator
 from functools import partial
 from typing import Final
 
@@ -27,19 +27,19 @@ from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, univer
 from tfs_proxy.run.many_models.model_stacks import COUNT_SECONDS, ModelStacks
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import OnDemandModels, load_below
-from tfs_proxy.run.many_models.pages import Pages
+from tfs_proxy.run.many_models.pages import page_routes
 from tfs_proxy.run.many_models.shared_servers import SharedServers
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES, MultiModelRoutes
-from tfs_proxy.run.open_inference import ONLY_VERSION, OpenInferenceApi, Versions
+from tfs_proxy.run.open_inference import ONLY_VERSION, Versions, open_inference_routes
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.plan import deployment_of
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.programs.zygote import Zygote
 from tfs_proxy.run.readiness import ExpectedVersion, Readiness, ServableState, StackState
-from tfs_proxy.run.run import Run, RunHost
+from tfs_proxy.run.run import Run, RunHost, Stacks
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
 from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import heartbeats_of
@@ -103,7 +103,10 @@ async def serve_many(
         code = await asyncio.to_thread(universal_code, settings, workspace)
         if code is not None:
             log.info("Script of models without one: %s", settings.program)
-        servers = await asyncio.to_thread(_model_servers, settings, request.environ)
+        servers = settings.instance_count
+        if "SAGEMAKER_TFS_INSTANCE_COUNT" not in settings.given:  # else one for each GPU
+            servers = max(1, len(await asyncio.to_thread(visible_devices, request.environ)))
+            check_ports(settings.safe_port_range, servers, settings.grpc_port)
         settings = stored.with_values(universal_code=code, instance_count=servers)
         models = None if folder is None else model_folder(folder)
         if models is not None:
@@ -113,16 +116,7 @@ async def serve_many(
             *(settings, listeners, request.environ, workspace),
             lambda host: ManyModels(settings, request, host, models),
         )
-        return await run.run()
-
-
-def _model_servers(settings: Settings, environ: Mapping[str, str]) -> int:
-    """Number of model servers: one for each GPU, unless the settings say how many. Raises SettingsError."""
-    if "SAGEMAKER_TFS_INSTANCE_COUNT" in settings.given:
-        return settings.instance_count
-    servers = max(1, len(visible_devices(environ)))
-    check_ports(settings.safe_port_range, servers, settings.grpc_port)
-    return servers
+        return await run.serve()
 
 
 class SharedReadiness(Readiness):
@@ -133,7 +127,7 @@ class SharedReadiness(Readiness):
         return not state.failed and super()._is_awaited(servable, state)
 
 
-class ManyModels:
+class ManyModels(Stacks):
     """The stacks of a run whose models come and go; those in ``folder`` are loaded by their first request.
 
     They share model servers, and workers for models without a script.
@@ -161,7 +155,7 @@ class ManyModels:
     def _make_control_api(self) -> ControlApi:
         settings, registry, workspace = self._settings, self._registry, self._host.workspace
         metrics = RunMetrics(
-            lambda: self._servers,
+            lambda: self._servers.children,
             workspace.journal,
             self._records.measure,
             self._stacks.measure,
@@ -171,12 +165,24 @@ class ManyModels:
         )
         load = load_below((MODELS_DIR, *words_of(settings.model_folders)), registry, self._on_demand)
         models = ModelsApi(registry, settings.request_timeout_seconds, self._on_demand, load)
-        protocol = OpenInferenceApi(lambda: self.readiness, self._ready_versions, workspace.translator_socket)
+
+        def served() -> Collection[str] | None:
+            names = [name for model in registry.all() for name in model.served]
+            return names if settings.rest_api else None
+
+        def ready_versions() -> Versions:
+            ready: dict[str, Collection[int]] = {}
+            for model in registry.all():
+                if model.state is StackState.READY:
+                    ready |= model.served or {model.name: (ONLY_VERSION,)}
+            return ready
+
+        protocol = open_inference_routes(lambda: self.readiness, ready_versions, workspace.translator_socket)
         routes = {
             **models.routes,
-            **Pages(registry, self._on_demand, settings).routes,
-            **(protocol.routes if settings.publishes_open_inference else {}),
-            **served_models(self._served_models),
+            **page_routes(registry, self._on_demand, settings),
+            **(protocol if settings.publishes_open_inference else {}),
+            **served_models(served),
         }
         return ControlApi(self, routes, measure=lambda headers: added_up(metrics.measure(headers)))
 
@@ -185,22 +191,9 @@ class ManyModels:
         if self.readiness.state is not StackState.STARTING:
             self._front.route_grpc(self._servers.loaded(), self._host.workspace)
 
-    def _served_models(self) -> Collection[str] | None:
-        """The models of TF Serving's REST API; None if it is not published."""
-        names = [name for model in self._registry.all() for name in model.served]
-        return names if self._settings.rest_api else None
-
-    def _ready_versions(self) -> Versions:
-        """The versions that serve, by model; a script model has one."""
-        ready: dict[str, Collection[int]] = {}
-        for model in self._registry.all():
-            if model.state is StackState.READY:
-                ready |= model.served or {model.name: (ONLY_VERSION,)}
-        return ready
-
     def prepare(self) -> MultiModelRoutes:
         """Makes folders and the zygote, and takes ports; returns nginx's routes."""
-        self.readiness.begin_step("starting: nginx")
+        self.readiness.steps.begin("starting: nginx")
         self._zygote.start(self._front.children.start)
         self._stacks.make_folders()
         self._servers.take_ports()
@@ -222,8 +215,9 @@ class ManyModels:
             async with asyncio.timeout(limit_seconds):
                 await self._servers.children.watch_during(self._become_ready())
         except TimeoutError:
+            step = self.readiness.steps.current
             raise StartTimeout(
-                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {self.readiness.step}."
+                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {step}."
             ) from None
         self.readiness.begin_serving()
         self._route_grpc()
@@ -232,16 +226,16 @@ class ManyModels:
     async def _become_ready(self) -> None:
         settings, workspace, environ = self._settings, self._host.workspace, self._request.environ
         log.info("Processes for all models: %s", capacity(settings, models=True))
-        self.readiness.begin_step("starting: the model server of all models")
+        self.readiness.steps.begin("starting: the model server of all models")
         await self._servers.start(self._request)
         nothing, folder = Served(ModelLayout(workspace.root), (), ""), workspace.root / COMMON_WORKSPACES
         self.deployment = deployment_of(nothing, settings, self._servers.instances, many_models=folder)
-        self.readiness.begin_step("starting: waiting for a worker")
+        self.readiness.steps.begin("starting: waiting for a worker")
         self._listener.bind(str(workspace.root / COMMON_SOCKET))
         self._listener.listen(BACKLOG)
         self._listener.set_inheritable(True)
         descriptors, log_config = [self._listener.fileno()], self._records.log
-        spec = gunicorn.process(settings, workspace, descriptors, (), environ, log_config)
+        spec = gunicorn.gunicorn_process(settings, workspace, descriptors, (), environ, log_config)
         self._servers.children.start_workers(spec, self._zygote.spawn)
         await self.readiness.heartbeats.booted.wait()
         await self._front.until_translator_listens()
@@ -263,12 +257,9 @@ class ManyModels:
         self._stacks.look(self._registry.names)
         return True
 
-    def abandon_loading(self) -> None:
-        """Nothing is killed: the common parts have no models yet."""
-
     def begin_draining(self, deadline: float) -> None:
         """Loads no more models; their stacks have until ``deadline`` to end."""
-        self._servers.stop_waiting()
+        self._servers.stopping.set()
         self._registry.begin_draining()
         self._stacks.stop_until(deadline)
 
@@ -276,7 +267,7 @@ class ManyModels:
         """Unloads all models, and ends what they share."""
         await self._registry.close()
         children = self._servers.children
-        for child in (children.workers, *children.model_servers):
+        for child in (children.workers, *children.servers.processes):
             if child is not None:
                 await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         self._listener.close()
@@ -287,6 +278,3 @@ class ManyModels:
         yield from self._servers.children.in_start_order()
         yield from self._stacks.children()
         yield from self._zygote.children()
-
-    def close(self) -> None:
-        """Nothing is left: each stack has released what it held."""

@@ -84,14 +84,15 @@ class Reloads:
 
         Cancelling the call stops no reload.
         """
-        if self._next is None:
-            self._next = asyncio.create_task(self._take_turn())
-        await asyncio.shield(self._next)
 
-    async def _take_turn(self) -> None:
-        async with self._turn:
-            self._next = None
-            await self._reload()
+        async def take_turn() -> None:
+            async with self._turn:
+                self._next = None
+                await self._reload()
+
+        if self._next is None:
+            self._next = asyncio.create_task(take_turn())
+        await asyncio.shield(self._next)
 
 
 class SharedModel:
@@ -119,7 +120,7 @@ class SharedServers:
     loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
     may have ended it. ``tick`` is called at each look at them. ``begun`` is set once `start` has returned,
     ``have_had_models`` once a model was loaded. Requests of stacks with their readiness in ``waiting`` wait
-    for a server that has ended.
+    for a server that has ended. Once they are ``stopping``, nobody waits for removed models.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class SharedServers:
         self._polls = ModelWatch((), (), readiness)
         self._restoring: set[asyncio.Task[None]] = set()
         self._ports: Sequence[tuple[int, int]] = ()
-        self.begun, self._stopping = asyncio.Event(), asyncio.Event()
+        self.begun, self.stopping = asyncio.Event(), asyncio.Event()
 
     def take_ports(self) -> None:
         """Reserves their ports: ``instances`` has them."""
@@ -217,13 +218,9 @@ class SharedServers:
             self._book[name].is_wanted = False
             self.readiness.forget(name)
         if any(self._book[name].is_sent for name in names):
-            await unless_set(self._stopping, self._until_gone(names))
+            await unless_set(self.stopping, self._until_gone(names))
         for name in names:
             del self._book[name]
-
-    def stop_waiting(self) -> None:
-        """Ends all waiting for removed models, since the model servers are about to be stopped."""
-        self._stopping.set()
 
     def _note_death(self, ended: ChildProcess) -> None:
         """Drops the models that an ended one may have been loading; it needs all others again."""
@@ -232,14 +229,14 @@ class SharedServers:
                 each.is_wanted = False
                 each.lose(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
         for readiness in self.waiting:
-            readiness.lose(self.children.model_servers.index(ended))
+            readiness.lose(self.children.servers.processes.index(ended))
         restoring = asyncio.create_task(self._restore())
         self._restoring.add(restoring)
         restoring.add_done_callback(self._restoring.discard)
 
     async def _restore(self) -> None:
         """Gives all models to the one that has been restarted."""
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             await self._until_reached()
             try:
                 await self._reloads.request()
@@ -274,7 +271,7 @@ class SharedServers:
                     has_some = False
 
     def _memory(self) -> int:
-        return sum(own_memory_of_tree(server.pid) for server in self.children.model_servers if server.pid)
+        return sum(own_memory_of_tree(server.pid) for server in self.children.servers.processes if server.pid)
 
     async def _reload(self) -> None:
         """Makes all model servers take the models that are wanted now.
@@ -301,7 +298,7 @@ class SharedServers:
             await in_daemon_thread(partial(reload, socket, config, seconds), "reload")
         except UpstreamTimeout:
             log.error("model server %d has been loading for %g s: starting it again", instance.index, seconds)  # noqa: TRY400
-            self.children.model_servers[instance.index].signal_group(signal.SIGKILL)
+            self.children.servers.processes[instance.index].signal_group(signal.SIGKILL)
 
     async def watch(self) -> None:
         """Keeps the run's readiness up to date; never returns.
@@ -343,18 +340,16 @@ class SharedServers:
                 self._book[name].lose(failed)
 
     async def _until(self, name: str, holds: Callable[[States | None], bool]) -> None:
-        """Asks each about a model until that holds of its states."""
+        """Asks each about a model until that holds of its states, or of None if it does not answer."""
         for instance in self.instances:
             began = time.monotonic()
-            while not holds(await self._states(instance, name)):  # noqa: ASYNC110 - they do not notify
+            while True:
+                states: States | None = None
+                with suppress(UpstreamError, ValueError):
+                    states = await self._polls.states(instance, name)
+                if holds(states):
+                    break
                 await asyncio.sleep(loading_pause(time.monotonic() - began))
-
-    async def _states(self, instance: Instance, name: str) -> States | None:
-        """The states of a model's versions; None if the model server does not answer."""
-        try:
-            return await self._polls.states(instance, name)
-        except (UpstreamError, ValueError):
-            return None
 
 
 def _raise_if_lost(models: Collection[SharedModel]) -> None:

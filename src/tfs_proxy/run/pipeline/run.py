@@ -17,7 +17,7 @@ from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.run.pipeline.front import PipelineFront
-from tfs_proxy.run.pipeline.stage import Stage, StageOrder, line_text, planned, show_of_stage
+from tfs_proxy.run.pipeline.stage import StageOrder, line_text, planned, show_of_stage
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
@@ -50,7 +50,7 @@ async def serve(settings: Settings, listeners: Listeners, request: PipelineReque
             "is to record its requests, as in --env 1:TFS_PROXY_CAPTURE=FOLDER."
         )
     with run_workspace(settings.home) as workspace, ExitStack() as held:
-        return await Pipeline(settings, listeners, request, workspace, held).run()
+        return await Pipeline(settings, listeners, request, workspace, held).serve()
 
 
 class Pipeline:
@@ -75,23 +75,25 @@ class Pipeline:
         self._endpoint = PipelineEndpoint(self._stages, settings)
         workspace.port.write_text(str(listeners[0].getsockname()[1]))
         self._front = PipelineFront(settings, workspace, listeners, request.environ, self._endpoint)
-        self._children = [self._child(stage, request.model_server) for stage in self._stages]
+
+        def suggest(line: str) -> None:
+            """Suggests the first stage's request for the pipeline."""
+            self._command = command_in(line_text(line), self._url) or self._command
+
+        self._children = [
+            ChildProcess(
+                stage.process(request.model_server),
+                may_restart=lambda _child: self._endpoint.is_ready,
+                heard=suggest if stage is self._stages[0] else lambda _line: None,
+                show=partial(show_of_stage, stage.number),
+            )
+            for stage in self._stages
+        ]
         self._run_loop = RunLoop(settings.stop_seconds)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _child(self, stage: Stage, model_server: str) -> ChildProcess:
-        return ChildProcess(
-            stage.process(model_server),
-            may_restart=lambda _child: self._endpoint.is_ready,
-            heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
-            show=partial(show_of_stage, stage.number),
-        )
-
-    async def run(self) -> int:
-        await self._run_loop.run(self._start_and_watch(), self._drain)
-        for stage in self._stages:
-            log.info("%s: %s", stage.name, stage.summary())
-        return self._run_loop.end()
+    async def serve(self) -> int:
+        return await self._run_loop.serve_and_drain(self._start_and_watch(), self._drain)
 
     async def _start_and_watch(self) -> None:
         await self._front.open()
@@ -109,10 +111,6 @@ class Pipeline:
     def _all_children(self) -> list[ChildProcess]:
         return [*([] if self._front.nginx is None else [self._front.nginx]), *self._children]
 
-    def _hear_first(self, line: str) -> None:
-        """Suggests the first stage's request for the pipeline."""
-        self._command = command_in(line_text(line), self._url) or self._command
-
     async def _watch_for(self, seconds: float) -> None:
         """Waits. Raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
         await asyncio.sleep(seconds)
@@ -126,21 +124,23 @@ class Pipeline:
                     error.exit_status = child.exit_status
                 raise error
 
-    async def _drain(self, _stop_requested: bool) -> None:
+    async def _drain(self, stop_requested: bool) -> None:
         """Answers requests under way, then stops all stages at once."""
         deadline = time.monotonic() + self._settings.stop_seconds
         if self._endpoint.is_ready:
             await self._run_loop.accept_pending(self._listeners, deadline)
         ports = [self._listeners[0].getsockname()[1]]
         self._front.close()
-        await self._run_loop.stop(
-            *(self._stop_all, self._all_children(), deadline), lambda: sockets.connections(ports)
-        )
 
-    async def _stop_all(self, deadline: float) -> None:
-        await self._front.drain(deadline - time.monotonic())
-        seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
-        await asyncio.gather(*(child.stop(seconds) for child in self._children))
-        for stage in self._stages:
-            stage.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        async def stop_all(deadline: float) -> None:
+            await self._front.drain(deadline - time.monotonic())
+            seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+            await asyncio.gather(*(child.stop(seconds) for child in self._children))
+            for stage in self._stages:
+                stage.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+        children = self._all_children()
+        await self._run_loop.stop(stop_all, children, deadline, lambda: sockets.connections(ports))
+        for stage in self._stages if stop_requested else ():
+            log.info("%s: %s", stage.name, stage.summary())

@@ -1,4 +1,4 @@
-"""The process of gunicorn, which runs the workers: pure."""
+"""The process of gunicorn, which runs the workers, and that of bidirectional streams beside them: pure."""
 
 import math
 import os
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfs_proxy.observe.logs.entry import LogConfig
-from tfs_proxy.run.process import ProcessSpec
+from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.settings.worker_environment import WORKSPACE_VARIABLE
+from tfs_proxy.settings.worker_environment import WORKSPACE_VARIABLE, StreamOptions, written
 from tfs_proxy.values.layout import Workspace
 
 PROGRAM = "tfs_proxy.worker.gunicorn_workers.master"
@@ -38,8 +38,12 @@ MEMORY_SETTINGS: Mapping[str, str] = {
 """Glibc keeps 16 MB for each of two arenas. Else it gives each body's memory back to the kernel, and
 finding the pages again for the next takes half of the time of a body of 3 MB (benchmarks/README.md)."""
 
-BOOT_FAILED = (3, 4)
-"""gunicorn's exit statuses if a worker can't load the application."""
+BOOT_FAILED, STREAMS_BOOT_FAILED = (3, 4), (3,)
+"""The exit statuses of gunicorn and of the streams' process if the application can't be loaded."""
+
+STREAMS = "tfs_proxy.worker.streams"
+STREAMS_BACKOFF = Backoff(longest_seconds=1.0, tries=60)
+"""Requests are answered without it, so that its deaths don't soon end the run."""
 
 
 def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool = True) -> tuple[str, ...]:
@@ -69,16 +73,12 @@ def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool 
     )
 
 
-def defaults(settings: Settings) -> dict[str, str]:
-    """Variables that workers have unless the environment sets them."""
-    return {"OMP_NUM_THREADS": str(settings.omp_num_threads), **MEMORY_SETTINGS}
-
-
 def environment(
     base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
 ) -> dict[str, str]:
     """``base`` with variables for workers: their workspace, and the folder of installed packages."""
-    env = {**defaults(settings), **base, WORKSPACE_VARIABLE: str(workspace.root)}
+    defaults = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **MEMORY_SETTINGS}
+    env = {**defaults, **base, WORKSPACE_VARIABLE: str(workspace.root)}
     env.pop("SCRIPT_NAME", None)  # gunicorn would take it for where its application is mounted
     python_path = [*map(str, paths), *filter(None, [base.get("PYTHONPATH")])]
     if python_path:
@@ -86,7 +86,7 @@ def environment(
     return env
 
 
-def process(
+def gunicorn_process(
     settings: Settings,
     workspace: Workspace,
     listener_fds: Sequence[int],
@@ -106,4 +106,35 @@ def process(
         env={**environment(environ, settings, workspace, packages), **log.variable()},
         pass_fds=(*listener_fds, log.descriptor),
         orphaned_signal=signal.SIGQUIT,  # its process group ends at once
+    )
+
+
+def streams_process(
+    settings: Settings,
+    workspace: Workspace,
+    workers: str,
+    answer_seconds: float,
+    packages: Sequence[Path],
+    environ: Mapping[str, str],
+    log: LogConfig,
+) -> ProcessSpec:
+    """The process of streams, with gunicorn's import path; ``workers`` have ``answer_seconds`` a message."""
+    options = StreamOptions(
+        socket=str(workspace.streams),
+        control_socket=str(workspace.control_socket),
+        workers=workers,
+        message_bytes=settings.max_payload_bytes,
+        idle_seconds=settings.stream_idle_seconds,
+        most_streams=settings.most_streams,
+        answer_seconds=answer_seconds,
+        stop_seconds=settings.stop_seconds,
+        log_level=settings.gunicorn_loglevel,
+    )
+    return ProcessSpec(
+        name="streams",
+        argv=(sys.executable, "-m", STREAMS, written(options)),
+        env={**environment(environ, settings, workspace, packages), **log.variable()},
+        pass_fds=(log.descriptor,),
+        orphaned_signal=signal.SIGQUIT,  # its process group ends at once
+        backoff=STREAMS_BACKOFF,
     )

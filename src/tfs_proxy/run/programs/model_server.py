@@ -4,7 +4,8 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -33,8 +34,9 @@ def program(choice: str) -> tuple[str, ...]:
     """
     if choice == AUTO:
         binary = shutil.which(OFFICIAL_BINARY)
-        if binary is not None and _is_embedded_script(binary):
-            binary = None
+        with suppress(OSError):  # a program that may be run and not read
+            if binary is not None and Path(binary).read_bytes().startswith(EMBEDDED_SCRIPT):
+                binary = None
         return (binary,) if binary else _embedded(f"{OFFICIAL_BINARY} is not on PATH, and ")
     if choice == EMBEDDED:
         return _embedded("")
@@ -44,14 +46,6 @@ def program(choice: str) -> tuple[str, ...]:
             f"--model-server {choice} is not a program that can be run. Give a path, auto or embedded."
         )
     return (path,)
-
-
-def _is_embedded_script(binary: str) -> bool:
-    try:
-        with Path(binary).open("rb") as program:
-            return program.read(len(EMBEDDED_SCRIPT)) == EMBEDDED_SCRIPT
-    except OSError:  # a program that may be run and not read
-        return False
 
 
 def _embedded(because: str) -> tuple[str, ...]:
@@ -81,12 +75,14 @@ def argv(
 ) -> tuple[str, ...]:
     """The whole command of one instance (flags: docs/reference/tensorflow-serving.md).
 
-    It has so many ``models``, 0 if they come and go. Without a ``script`` no client needs
-    gRPC over TCP, which the official binary opens on all addresses.
+    It has so many ``models``, 0 if they come and go. Without a ``script`` no client needs gRPC over TCP,
+    which the official binary opens on all addresses.
     """
     callers = settings.gunicorn_workers * settings.gunicorn_threads
+    is_ours = is_embedded(words)
     flags = [
-        *_doors(is_embedded(words), instance, script=script),
+        f"--port={instance.grpc_port if script or is_ours else 0}",
+        "--management_on_socket_only=true" if is_ours else "--enable_profiler=false",
         f"--rest_api_port={instance.rest_port}",
         f"--grpc_socket_path={instance.grpc_socket}",
         f"--model_config_file={model_config}",
@@ -101,31 +97,19 @@ def argv(
         flags.append(f"--{MONITORING_FLAG}={monitoring_config}")
     if settings.enable_batching:
         flags += ["--enable_batching=true", f"--batching_parameters_file={batching_config}"]
-    flags += _tensorflow_threads(settings)
-    if placement is not None:
-        flags += placement.arguments
-    return (*words, *flags, *settings.extra_args)
-
-
-def _tensorflow_threads(settings: Settings) -> Iterator[str]:
-    """The flags of TensorFlow's pools; without one TensorFlow chooses."""
     inter, intra = settings.inter_op_parallelism, settings.intra_op_parallelism
     if inter is None:
         inter = settings.machine.tensorflow_threads
     if inter:
-        yield f"--tensorflow_inter_op_parallelism={inter}"
+        flags.append(f"--tensorflow_inter_op_parallelism={inter}")
     if inter < 0 and not intra:
         # NOTE: the official binary takes a negative number only together with one of intra-op threads.
         intra = settings.machine.cores
     if intra:
-        yield f"--tensorflow_intra_op_parallelism={intra}"
-
-
-def _doors(embedded: bool, instance: Instance, *, script: bool) -> tuple[str, ...]:
-    """The flags that say who reaches the gRPC API, and what of it."""
-    if embedded:
-        return f"--port={instance.grpc_port}", "--management_on_socket_only=true"
-    return f"--port={instance.grpc_port if script else 0}", "--enable_profiler=false"
+        flags.append(f"--tensorflow_intra_op_parallelism={intra}")
+    if placement is not None:
+        flags += placement.arguments
+    return (*words, *flags, *settings.extra_args)
 
 
 def open_to_the_outside(words: Sequence[str], instances: Sequence[Instance], *, script: bool) -> str | None:
@@ -150,25 +134,20 @@ def environment(base: Mapping[str, str], settings: Settings, placement: Placemen
 
 def model_config(models: Sequence[ServedModel], labels: Mapping[str, int]) -> str:
     """ModelServerConfig as text proto: all versions on disk, and labels for those that a model has."""
-    return "model_config_list {\n" + "".join(_model_entry(model, labels) for model in models) + "}\n"
-
-
-def _model_entry(model: ServedModel, labels: Mapping[str, int]) -> str:
-    versions = " ".join(f"versions: {version}" for version in model.versions)
-    named = "".join(
-        f"    version_labels {{ key: {_quoted(label)} value: {version} }}\n"
-        for label, version in labels.items()
-        if version in model.versions
-    )
-    return (
-        "  config {\n"
-        f"    name: {_quoted(model.name)}\n"
-        f"    base_path: {_quoted(str(model.base_path))}\n"
-        '    model_platform: "tensorflow"\n'
-        f"    model_version_policy {{ specific {{ {versions} }} }}\n"
-        f"{named}"
-        "  }\n"
-    )
+    text = "model_config_list {\n"
+    for model in models:
+        versions = " ".join(f"versions: {version}" for version in model.versions)
+        text += (
+            f"  config {{\n    name: {_quoted(model.name)}\n    base_path: {_quoted(str(model.base_path))}\n"
+        )
+        text += (
+            f'    model_platform: "tensorflow"\n    model_version_policy {{ specific {{ {versions} }} }}\n'
+        )
+        for label, version in labels.items():
+            if version in model.versions:
+                text += f"    version_labels {{ key: {_quoted(label)} value: {version} }}\n"
+        text += "  }\n"
+    return text + "}\n"
 
 
 def batching_config(settings: Settings) -> str:
@@ -210,26 +189,22 @@ NO_MONITORING = Monitoring(None, None)
 def monitoring_for(words: Sequence[str]) -> Monitoring:
     """The monitoring of a model server that gets the user's flags ``words``."""
     own_file = ServingFlags(tuple(words)).value(MONITORING_FLAG)
-    if own_file:
-        return Monitoring(_path_in(own_file), None)
-    path = f"/monitoring/{secrets.token_hex(16)}"
-    return Monitoring(path, f'prometheus_config {{ enable: true path: "{path}" }}\n')
-
-
-def _path_in(config_file: str) -> str | None:
-    """The path that the user's file names; None if it shows no metrics, or can't be read here."""
-    # Only such a file needs protobuf here, which costs 50 ms of a start.
+    if not own_file:
+        path = f"/monitoring/{secrets.token_hex(16)}"
+        return Monitoring(path, f'prometheus_config {{ enable: true path: "{path}" }}\n')
+    # Only a user's file needs protobuf here, which costs 50 ms of a start.
     from google.protobuf import text_format
 
     from tfs_proxy.wire.protos import POOL, MonitoringConfig
 
     try:
-        text = Path(config_file).read_text(encoding="utf-8")
+        text = Path(own_file).read_text(encoding="utf-8")
         config = text_format.Parse(text, MonitoringConfig(), descriptor_pool=POOL, allow_unknown_field=True)
     except (OSError, UnicodeDecodeError, text_format.ParseError):
-        return None  # the model server reports what is wrong with it
+        return NO_MONITORING  # the model server reports what is wrong with it
     path = config.prometheus_config.path or DEFAULT_PATH
-    return path if config.prometheus_config.enable and path.startswith("/") else None
+    shows = config.prometheus_config.enable and path.startswith("/")
+    return Monitoring(path, None) if shows else NO_MONITORING
 
 
 THREADS_PER_CORE: Final = 4
@@ -250,14 +225,10 @@ def rest_threads(settings: Settings, *, script: bool, models: int) -> int:
     """
     if settings.rest_threads is not None:
         return settings.rest_threads
-    return min(_wanted(settings, script=script, models=models), settings.machine.most_threads)
-
-
-def _wanted(settings: Settings, *, script: bool, models: int) -> int:
-    enough = max(FEWEST, THREADS_PER_CORE * settings.machine.cores)
+    wanted = 0
     if script or models != 1:
-        return max(enough, settings.gunicorn_workers * settings.gunicorn_threads)
-    if settings.enable_batching:
-        # One set of batches runs while the next one fills.
-        return max(enough, min(2 * settings.max_batch_size * settings.num_batch_threads, MOST_WITH_BATCHING))
-    return enough
+        wanted = settings.gunicorn_workers * settings.gunicorn_threads
+    elif settings.enable_batching:  # one set of batches runs while the next one fills
+        wanted = min(2 * settings.max_batch_size * settings.num_batch_threads, MOST_WITH_BATCHING)
+    enough = max(FEWEST, THREADS_PER_CORE * settings.machine.cores)
+    return min(max(enough, wanted), settings.machine.most_threads)

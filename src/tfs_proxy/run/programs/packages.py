@@ -90,7 +90,18 @@ def plan_install(
     if not brings_packages(layout):
         return None
     overlay = workspace.packages
-    begin = _installer(overlay, find_spec, which)
+    python = str(overlay / "bin" / "python")
+    begin: tuple[str, ...]
+    if find_spec("pip") is not None:  # -P: modules of the user's code/ must not shadow pip's own
+        quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
+        begin = (sys.executable, "-P", "-m", "pip", "--python", python, "install", *quiet)
+    elif uv := which("uv"):
+        begin = (uv, "pip", "install", "--no-progress", "--python", python)
+    else:
+        raise RequirementsError(
+            "code/requirements.txt can't be installed: neither pip nor uv is installed for "
+            f"{sys.executable}. Install one of them, or vendor the packages in code/lib."
+        )
     end = ("--requirement", str(layout.requirements.absolute()))
     links = ("--find-links", str(layout.wheels.absolute()))
     attempts: tuple[tuple[str, ...], ...] = ((*begin, *end),)
@@ -106,8 +117,11 @@ def plan_install(
     env = {name: environ[name] for name in passed}
     used = dict.fromkeys(_VARIABLE.findall(layout.requirements.read_text(errors="replace")))
     unset = tuple(name for name in used if name not in env)
-    site_packages, folder = _site_packages(overlay), layout.code.absolute()
-    return Install(overlay, site_packages, folder, attempts, env, remedy, unset, settings.install_seconds)
+    base = {"base": str(overlay), "platbase": str(overlay)}
+    site_packages, folder = sysconfig.get_path("purelib", "venv", vars=base), layout.code.absolute()
+    return Install(
+        overlay, Path(site_packages), folder, attempts, env, remedy, unset, settings.install_seconds
+    )
 
 
 class Installed(Struct, frozen=True):
@@ -120,14 +134,14 @@ class Installed(Struct, frozen=True):
 
 
 async def provide(install: Install, before: Installed | None) -> Installed:
-    """Installs the packages, or links those of ``before`` if the same was asked for; raises as `run`."""
+    """Installs the packages, or links those of ``before`` if the same was asked for."""
     file = install.folder / "requirements.txt"
     requirements = file.read_bytes()
     if before is not None and (before.code, before.requirements) == (install.folder, requirements):
         install.overlay.symlink_to(before.folder)
         return before
     _log.info("installing %s", file.name)
-    return Installed(install.overlay, install.folder, requirements, await run(install))
+    return Installed(install.overlay, install.folder, requirements, await install_packages(install))
 
 
 def is_noexec(folder: Path) -> bool:
@@ -157,110 +171,73 @@ def brings_packages(layout: ModelLayout) -> bool:
         return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
 
 
-async def run(install: Install) -> tuple[str, ...]:
+async def install_packages(install: Install) -> tuple[str, ...]:
     """Creates the overlay and installs into it; the running environment is not changed.
 
     Returns names and versions of what replaces packages of this program. Raises
     RequirementsError with the end of the installer's output if no attempt succeeds, StartTimeout at the
     limit. If cancelled, it kills the installer first.
     """
+    # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
+    from tfs_proxy.run.programs.own_packages import keep_own
+
+    output: Sequence[str] = ()
     try:
         async with asyncio.timeout(install.limit_seconds):
-            return await _install(install)
+            provided = await asyncio.to_thread(prepare, install)
+            for number, argv in enumerate(install.attempts, start=1):
+                status, output = await _attempt(argv, install.folder, install.env)
+                if status == 0:
+                    return await asyncio.to_thread(keep_own, install.overlay, install.site_packages, provided)
+                if number < len(install.attempts):
+                    _log.warning(
+                        "code/wheels lacks some of what requirements.txt asks for: the package index is used "
+                        "too"
+                    )
     except TimeoutError:
         raise StartTimeout(
             f"code/requirements.txt is not installed within TFS_PROXY_INSTALL_SECONDS="
             f"{install.limit_seconds:g}; the log has the installer's last lines. Allow it more time, or put "
             "the packages into code/wheels or code/lib."
         ) from None
-
-
-async def _install(install: Install) -> tuple[str, ...]:
-    # Imported here, since few scripts have requirements: it takes every supervisor 2.7 MB, and 12 ms.
-    from tfs_proxy.run.programs.own_packages import keep_own
-
-    provided = await asyncio.to_thread(prepare, install)
-    output: Sequence[str] = ()
-    for number, argv in enumerate(install.attempts, start=1):
-        status, output = await _attempt(argv, install.folder, install.env)
-        if status == 0:
-            return await asyncio.to_thread(keep_own, install.overlay, install.site_packages, provided)
-        if number < len(install.attempts):
-            _log.warning(
-                "code/wheels lacks some of what requirements.txt asks for: the package index is used too"
-            )
+    unset = ""
+    if install.unset:
+        unset = (
+            f" It uses {', '.join(f'${{{name}}}' for name in install.unset)}, which the installer did not "
+            f"get. Set what is missing, and TFS_PROXY_INSTALL_ENVIRONMENT={','.join(install.unset)}."
+        )
     raise RequirementsError(
         f"code/requirements.txt can't be installed; put the missing wheels into code/wheels, {install.remedy}"
-        f"vendor the packages in code/lib, or correct the file.{_names_unset(install.unset)} "
-        "The installer's last lines:\n" + "\n".join(output)
+        f"vendor the packages in code/lib, or correct the file.{unset} The installer's last lines:\n"
+        + "\n".join(output)
     )
 
 
-def _names_unset(names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    return (
-        f" It uses {', '.join(f'${{{name}}}' for name in names)}, which the installer did not get. Set what "
-        f"is missing, and TFS_PROXY_INSTALL_ENVIRONMENT={','.join(names)}."
-    )
+def prepare(install: Install) -> str:
+    """Creates the overlay: an environment without pip, with the running one's packages behind its own.
 
-
-def prepare(install: Install, base: Iterable[str] | None = None) -> str:
-    """Creates the overlay: an environment without pip, with ``base`` behind its own packages.
-
-    ``base`` are the folders of installed packages to see through to, by default the running ones. Returns the
-    distribution that has TensorFlow here, if it has another name, such as ``tensorflow-cpu 2.20.0``; else "".
+    Returns the distribution that has TensorFlow here, if it has another name, such as ``tensorflow-cpu
+    2.20.0``; else "".
     """
     import venv
-
-    venv.EnvBuilder(symlinks=True, with_pip=False).create(install.overlay)
-    folders = _running_packages() if base is None else base
-    (install.site_packages / BASE_PTH).write_text("".join(f"{folder}\n" for folder in folders))
-    return _pass_for_tensorflow(install.site_packages)
-
-
-def _pass_for_tensorflow(site_packages: Path) -> str:
-    """Gives the distribution that has TensorFlow its name, too, so that nothing installs a second one."""
     from importlib import metadata
 
     from tfs_proxy.run.programs.own_packages import TENSORFLOW, project_name
 
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(install.overlay)
+    of_user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    folders = filter(os.path.isdir, [*of_user, *site.getsitepackages()])
+    (install.site_packages / BASE_PTH).write_text("".join(f"{folder}\n" for folder in folders))
+    # That distribution gets TensorFlow's name, too, so that nothing installs a second one.
     name = next(iter(metadata.packages_distributions().get(TENSORFLOW, ())), TENSORFLOW)
     if project_name(name) == TENSORFLOW:
         return ""
     version = metadata.version(name)
-    info = site_packages / f"{TENSORFLOW}-{version}.dist-info"
+    info = install.site_packages / f"{TENSORFLOW}-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TENSORFLOW}\nVersion: {version}\n")
     (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
     return f"{project_name(name)} {version}"
-
-
-def _installer(
-    overlay: Path, find_spec: Callable[[str], object | None], which: Callable[[str], str | None]
-) -> tuple[str, ...]:
-    """The head of the argv. ``-P``: modules of the user's ``code/`` must not shadow pip's own."""
-    python = str(overlay / "bin" / "python")
-    if find_spec("pip") is not None:
-        quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
-        return (sys.executable, "-P", "-m", "pip", "--python", python, "install", *quiet)
-    if uv := which("uv"):
-        return (uv, "pip", "install", "--no-progress", "--python", python)
-    raise RequirementsError(
-        f"code/requirements.txt can't be installed: neither pip nor uv is installed for {sys.executable}. "
-        "Install one of them, or vendor the packages in code/lib."
-    )
-
-
-def _site_packages(overlay: Path) -> Path:
-    return Path(sysconfig.get_path("purelib", "venv", vars={"base": str(overlay), "platbase": str(overlay)}))
-
-
-def _running_packages() -> list[str]:
-    folders = site.getsitepackages()
-    if site.ENABLE_USER_SITE:
-        folders = [site.getusersitepackages(), *folders]
-    return [folder for folder in folders if Path(folder).is_dir()]
 
 
 async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[int, Sequence[str]]:
@@ -277,34 +254,24 @@ async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) ->
         start_new_session=True,
         preexec_fn=before_exec(signal.SIGTERM),
     )
+    tail, asked_at = deque[str](maxlen=TAIL_LINES), time.monotonic()
     try:
-        tail = await _follow(process)
+        while process.stdout is not None:
+            try:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    raw = await process.stdout.readline()
+            except TimeoutError:
+                waited_seconds = time.monotonic() - asked_at
+                _log.info("requirements: still installing, without a new line for %.0f s", waited_seconds)
+                continue
+            if not raw:
+                break
+            line, asked_at = raw.decode(errors="replace").rstrip(), time.monotonic()
+            _log.info("requirements: %s", line)
+            tail.append(line)
         return await process.wait(), tail
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-
-
-async def _follow(process: asyncio.subprocess.Process) -> Sequence[str]:
-    tail: deque[str] = deque(maxlen=TAIL_LINES)
-    if process.stdout is None:
-        return tail
-    while raw := await _line_of(process.stdout):
-        line = raw.decode(errors="replace").rstrip()
-        _log.info("requirements: %s", line)
-        tail.append(line)
-    return tail
-
-
-async def _line_of(output: asyncio.StreamReader) -> bytes:
-    """Waits for the next line; logs that it is still waited for."""
-    began = time.monotonic()
-    while True:
-        try:
-            async with asyncio.timeout(QUIET_SECONDS):
-                return await output.readline()
-        except TimeoutError:
-            waited_seconds = time.monotonic() - began
-            _log.info("requirements: still installing, without a new line for %.0f s", waited_seconds)

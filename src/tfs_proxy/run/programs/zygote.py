@@ -29,24 +29,18 @@ STOP_SECONDS = 3.0
 IMPORT_SECONDS = 60.0
 
 
-def process(
-    settings: Settings, workspace: Workspace, environ: Mapping[str, str], listener: int
-) -> ProcessSpec:
-    """The zygote of the run: it takes requests from ``listener``, in the environment of workers."""
-    return ProcessSpec(
-        name="the zygote of workers",
-        argv=(sys.executable, "-m", PROGRAM, str(listener)),
-        env=gunicorn.environment(environ, settings, workspace, ()),
-        pass_fds=(listener,),
-    )
-
-
 class Zygote:
     """The zygote of a run, once it has been started, and a way to start processes with or without it."""
 
     def __init__(self, settings: Settings, workspace: Workspace, environ: Mapping[str, str]) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._spec = process(settings, workspace, environ, self._listener.fileno())
+        descriptor = self._listener.fileno()
+        self._spec = ProcessSpec(
+            name="the zygote of workers",
+            argv=(sys.executable, "-m", PROGRAM, str(descriptor)),
+            env=gunicorn.environment(environ, settings, workspace, ()),
+            pass_fds=(descriptor,),
+        )
         self._path = str(workspace.zygote)
         self._child: ChildProcess | None = None
         self._asked_pid: int | None = None

@@ -88,7 +88,7 @@ async def serve(settings: Settings, listeners: Listeners, options: EndpointOptio
     for name in unused_choices(options.choices, options.catalogue.models.values()):
         log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
     with run_workspace(settings.home) as workspace:
-        return await EndpointRun(settings, listeners, options, workspace).run()
+        return await EndpointRun(settings, listeners, options, workspace).serve()
 
 
 class EndpointRun:
@@ -129,9 +129,8 @@ class EndpointRun:
         self._run_loop = RunLoop(settings.stop_seconds)
         self._ready = False
 
-    async def run(self) -> int:
-        await self._run_loop.run(self._start_and_watch(), self._drain)
-        return self._run_loop.end()
+    async def serve(self) -> int:
+        return await self._run_loop.serve_and_drain(self._start_and_watch(), self._drain)
 
     async def _start_and_watch(self) -> None:
         await self._server.open(self._listeners)
