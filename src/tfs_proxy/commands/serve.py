@@ -107,10 +107,9 @@ def _serve_in_a_row(
 ) -> int:
     import asyncio
 
-    from tfs_proxy.run.pipeline.run import PipelineRequest, serve
+    from tfs_proxy.run.pipeline.run import serve
 
-    request = PipelineRequest(stages, model_server, inherited_environment())
-    return asyncio.run(serve(settings, listeners, request))
+    return asyncio.run(serve(settings, listeners, stages, model_server, inherited_environment()))
 
 
 def _serve_many(settings: Settings, listeners: "Listeners", arguments: argparse.Namespace) -> int:

@@ -50,7 +50,8 @@ class Children(ABC):
         )
         task = asyncio.create_task(child.run())
         self._tasks.add(task)
-        task.add_done_callback(self._forget_task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _task: self._stirred.set())
         return child
 
     @abstractmethod
@@ -63,8 +64,19 @@ class Children(ABC):
 
     async def watch_during(self, work: Awaitable[None]) -> None:
         """Awaits ``work``. Raises StopServing as soon as a process gives up."""
+
+        async def until_one_gives_up() -> None:
+            pause_seconds = self._tick_seconds
+            while True:
+                self._stirred.clear()
+                longer_seconds = min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
+                pause_seconds = self._tick_seconds if self._look() else longer_seconds
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_seconds):
+                        await self._stirred.wait()
+
         doing = asyncio.ensure_future(work)
-        watching = asyncio.create_task(self._until_one_gives_up())
+        watching = asyncio.create_task(until_one_gives_up())
         try:
             await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
@@ -73,22 +85,6 @@ class Children(ABC):
                 watching.result()
         finally:
             await cancel(doing, watching)
-
-    def _forget_task(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._stirred.set()
-
-    async def _until_one_gives_up(self) -> None:
-        pause_seconds = self._tick_seconds
-        while True:
-            self._stirred.clear()
-            soon = self._look()
-            pause_seconds = (
-                self._tick_seconds if soon else min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
-            )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_seconds):
-                    await self._stirred.wait()
 
     def _look(self) -> bool:
         """Looks once; True if the next look should come soon. Raises StopServing if a process gave up."""

@@ -138,17 +138,15 @@ class ControlApi:
     async def _respond(self, handlers: Handlers, request: HttpRequest) -> HttpResponse:
         """The answer; with the reason of a refusal, which nginx logs."""
         answer = await answer_by(handlers, request)
-        if answer is None:
-            answer = await self._otherwise(request)
+        if answer is None and self._of_run is not None:
+            answer = await self._of_run(request)
+        elif answer is None:
+            is_read = request.method in GET
+            answer = nothing_at(request.path) if is_read else refused_method(request.method, GET)
         if answer.status < HTTPStatus.BAD_REQUEST or request.path in PROBES:
             return answer
         reason = reason_text(own_reason(error_text(answer.body) or ""))
         return replace(answer, headers={**answer.headers, STAGE_TIMES: reason})
-
-    async def _otherwise(self, request: HttpRequest) -> HttpResponse:
-        if self._of_run is not None:
-            return await self._of_run(request)
-        return nothing_at(request.path) if request.method in GET else refused_method(request.method, GET)
 
     async def respond_early(self, request: HttpRequest) -> HttpResponse:
         """Clients' requests before the workers take over: the reason, and the connection is closed."""

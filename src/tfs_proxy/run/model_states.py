@@ -117,11 +117,16 @@ class ModelWatch:
         for model in models:
             try:
                 states = await self.states(instance, model)
-            except UpstreamTimeout:
-                await self._ask_busy(instance)
-                return
-            except (UpstreamError, ValueError):
-                self._miss(instance)
+            except (UpstreamError, ValueError) as error:
+                # Requests may occupy all threads of its REST API: then its last states of models still hold.
+                ask = partial(self._answers, instance, ONE_API_SECONDS)
+                if isinstance(error, UpstreamTimeout) and await in_daemon_thread(ask, "busy model server"):
+                    self._misses[instance.index] = 0
+                    return
+                # It may answer slowly: it is unreachable only after several misses in a row.
+                self._misses[instance.index] += 1
+                if self._misses[instance.index] >= MISSES:
+                    self._readiness.unreachable.add(instance.index)
                 return
             self._misses[instance.index] = 0
             self._readiness.note(instance.index, model, states)
@@ -134,16 +139,3 @@ class ModelWatch:
         path = f"/v1/models/{quote(model, safe='')}"
         reply = await self._get(instance.host, instance.rest_port, path, ONE_API_SECONDS)
         return {} if reply.status == HTTPStatus.NOT_FOUND or not model else read_status(reply.body)
-
-    async def _ask_busy(self, instance: Instance) -> None:
-        """Requests may occupy all threads of its REST API: then its last states of models still hold."""
-        if await in_daemon_thread(partial(self._answers, instance, ONE_API_SECONDS), "busy model server"):
-            self._misses[instance.index] = 0
-        else:
-            self._miss(instance)
-
-    def _miss(self, instance: Instance) -> None:
-        """A busy model server may answer slowly: it is unreachable only after several misses in a row."""
-        self._misses[instance.index] += 1
-        if self._misses[instance.index] >= MISSES:
-            self._readiness.unreachable.add(instance.index)

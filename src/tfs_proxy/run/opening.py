@@ -52,9 +52,18 @@ async def open_archive(
     changed may have nothing that a start would warn of: nobody looks at warnings then.
     """
     cancelled = threading.Event()
-    prepared = await in_daemon_thread(
-        lambda: _prepare(request, settings, workspace, cancelled), "archive", cancelled
-    )
+
+    def prepare_all() -> Prepared:
+        if request.flags is not None:
+            from tfs_proxy.run.tensorflow_serving import prepare_flags
+
+            return prepare_flags(request.flags, settings)
+        model = request.model or settings.model
+        if request.lay_out is not None:
+            model = request.lay_out(model, workspace, settings, cancelled)
+        return prepare(model, settings, workspace, request.environ, cancelled)
+
+    prepared = await in_daemon_thread(prepare_all, "archive", cancelled)
     layout, said = prepared.served.layout, () if before is None else (*before.report, *before.warnings)
     root, has_siblings = layout.root, settings.reload or settings.loaded_as
     if before is not None and not layout.code.is_relative_to(workspace.root):
@@ -71,19 +80,6 @@ async def open_archive(
     if prepared.served.script and root.is_relative_to(workspace.root) and has_container and not has_siblings:
         appear_at_sagemaker_folder(root)
     return prepared
-
-
-def _prepare(
-    request: ServeRequest, settings: Settings, workspace: Workspace, cancelled: threading.Event
-) -> Prepared:
-    if request.flags is not None:
-        from tfs_proxy.run.tensorflow_serving import prepare_flags
-
-        return prepare_flags(request.flags, settings)
-    model = request.model or settings.model
-    if request.lay_out is not None:
-        model = request.lay_out(model, workspace, settings, cancelled)
-    return prepare(model, settings, workspace, request.environ, cancelled)
 
 
 def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitStack) -> plan.HostResources:

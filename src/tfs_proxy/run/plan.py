@@ -141,6 +141,8 @@ def deployment_of(
     With ``by_flags`` the model server's flags say what is served: a script is never the model itself.
     """
     guard, script_seconds = guard_of(settings), settings.script_timeout_seconds
+    folder, of_many = settings.capture_folder, bool(many_models or settings.loaded_as)
+    capture = None if folder is None else CaptureOptions(folder, settings.capture_percent, of_many)
     if settings.gunicorn_worker_class == "sync":
         script_seconds = min(script_seconds, settings.gunicorn_timeout_seconds)
     return Deployment(
@@ -157,7 +159,7 @@ def deployment_of(
             counts_requests,
             str(settings.access_log),
             traces,
-            capture_options(settings, of_many=bool(many_models or settings.loaded_as)),
+            capture,
         ),
         transforms=transform_limits(settings),
         default_accept=settings.default_accept,
@@ -172,12 +174,6 @@ def deployment_of(
         many_models=None if many_models is None else str(many_models),
         sessions=session_options(settings),
     )
-
-
-def capture_options(settings: Settings, *, of_many: bool) -> CaptureOptions | None:
-    """The folder of captured requests, if there is one, and their share."""
-    folder = settings.capture_folder
-    return None if folder is None else CaptureOptions(folder, settings.capture_percent, of_many)
 
 
 def streams_of(served: Served, settings: Settings) -> str:

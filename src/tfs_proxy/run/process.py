@@ -158,7 +158,12 @@ class ChildProcess:
                     self.state = ProcessState.GAVE_UP
                     log.error("%s ended with %s", self.name, describe_exit(self.exit_status))
                     return
-                await self._back_off(deaths)
+                self.state, backoff = ProcessState.BACKOFF, self.spec.backoff
+                pause_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
+                why = describe_exit(self.exit_status)
+                log.warning("%s ended with %s, starting it again in %.2f s", self.name, why, pause_seconds)
+                self.signal_group(self.spec.survivors_signal)
+                await unless_set(self._stop_asked, self._sleep(pause_seconds))
             self.state = ProcessState.EXITED
         finally:
             self._output.close()
@@ -195,19 +200,6 @@ class ChildProcess:
             self._heard(line)
         self._show(self, lines)
 
-    async def _back_off(self, deaths: int) -> None:
-        self.state = ProcessState.BACKOFF
-        backoff = self.spec.backoff
-        delay_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
-        log.warning(
-            "%s ended with %s, starting it again in %.2f s",
-            self.name,
-            describe_exit(self.exit_status),
-            delay_seconds,
-        )
-        self.signal_group(self.spec.survivors_signal)
-        await unless_set(self._stop_asked, self._sleep(delay_seconds))
-
     async def ended(self) -> int:
         """Waits until it has ended for good; returns its exit status."""
         await self._ended.wait()
@@ -234,17 +226,21 @@ class ChildProcess:
     async def stop(self, deadline_seconds: float) -> None:
         """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()
-        if self.state is ProcessState.STOPPED:
-            await self._end_groups()
-            return
-        try:
-            async with asyncio.timeout(max(deadline_seconds, 0.01)):
+        if self.state is not ProcessState.STOPPED:
+            try:
+                async with asyncio.timeout(max(deadline_seconds, 0.01)):
+                    await self._ended.wait()
+            except TimeoutError:
+                log.warning("%s did not stop within %.1f s, killing it", self.name, deadline_seconds)
+                self.signal_group(signal.SIGKILL)
                 await self._ended.wait()
-        except TimeoutError:
-            log.warning("%s did not stop within %.1f s, killing it", self.name, deadline_seconds)
-            self.signal_group(signal.SIGKILL)
-            await self._ended.wait()
-        await self._end_groups()
+        # Nobody looks at the groups afterwards: they are killed, and have a moment to end.
+        self.signal_group(signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILLED_SECONDS):
+                while self._groups:
+                    self.reap_orphans()
+                    await asyncio.sleep(LOOK_SECONDS)
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signals this child and every process that it has left behind."""
@@ -270,12 +266,3 @@ class ChildProcess:
                 while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
                     pass
         self._signal(former, 0)  # which only asks whether the group still has a process
-
-    async def _end_groups(self) -> None:
-        """Kills the groups, and waits a moment for their end: nobody looks at them afterwards."""
-        self.signal_group(signal.SIGKILL)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(KILLED_SECONDS):
-                while self._groups:
-                    self.reap_orphans()
-                    await asyncio.sleep(LOOK_SECONDS)

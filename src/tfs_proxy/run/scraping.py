@@ -54,16 +54,16 @@ class LatestAnswer(Generic[Answer]):
     def refresh(self) -> "asyncio.Task[None]":
         """Asks, unless that is under way; returns the task that waits for the answer."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._wait_for_answer())
+
+            async def ask() -> None:
+                self.value, self._answered_at = await self._ask(), self._clock()
+
+            self._asking = asyncio.create_task(ask())
         return self._asking
 
     @property
     def age_seconds(self) -> float:
         return self._clock() - self._answered_at
-
-    async def _wait_for_answer(self) -> None:
-        self.value = await self._ask()
-        self._answered_at = self._clock()
 
 
 async def refresh_all(
@@ -170,49 +170,34 @@ class Gpus:
         return await in_daemon_thread(self._read, "gpus")
 
     def _read(self) -> Sequence[GpuUsage] | None:
-        if self._nvml is None:
-            self._begin()
+        """Opens the driver first; without one it is not tried again."""
         nvml = self._nvml
+        if nvml is None and self._load is not None:
+            nvml = self._load()
         if nvml is None:
+            self._load = None
             return None
         try:
-            return [_usage(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+            if self._nvml is None:
+                nvml.nvmlInit()
+            self._nvml = nvml
+            usages = []
+            for index in range(nvml.nvmlDeviceGetCount()):
+                device = nvml.nvmlDeviceGetHandleByIndex(index)
+                name = nvml.nvmlDeviceGetName(device)
+                utilization = used_bytes = total_bytes = None
+                with suppress(nvml.NVMLError):
+                    utilization = nvml.nvmlDeviceGetUtilizationRates(device).gpu / _PERCENT
+                with suppress(nvml.NVMLError):
+                    memory = nvml.nvmlDeviceGetMemoryInfo(device)
+                    used_bytes, total_bytes = memory.used, memory.total
+                text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+                usages.append(GpuUsage(index, text, utilization, used_bytes, total_bytes))
         except nvml.NVMLError as error:
             log.debug("the driver does not say what the GPUs do: %s", error)
+            self._load = None if self._nvml is None else self._load
             return None
-
-    def _begin(self) -> None:
-        """Opens the driver; without one it is not tried again."""
-        if self._load is None:
-            return
-        nvml = self._load()
-        if nvml is None:
-            self._load = None
-            return
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError as error:
-            log.debug("no GPUs in /metrics: %s", error)
-            self._load = None
-        else:
-            self._nvml = nvml
-
-
-def _usage(nvml: Any, index: int) -> GpuUsage:
-    device = nvml.nvmlDeviceGetHandleByIndex(index)
-    name = nvml.nvmlDeviceGetName(device)
-    utilization = used_bytes = total_bytes = None
-    with suppress(nvml.NVMLError):
-        utilization = nvml.nvmlDeviceGetUtilizationRates(device).gpu / _PERCENT
-    with suppress(nvml.NVMLError):
-        memory = nvml.nvmlDeviceGetMemoryInfo(device)
-        used_bytes, total_bytes = memory.used, memory.total
-    text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-    return GpuUsage(index, text, utilization, used_bytes, total_bytes)
-
-
-def find_gpus() -> Gpus:
-    return Gpus(_bindings if find_spec(BINDINGS) else None)
+        return usages
 
 
 def _bindings() -> Any | None:
@@ -229,7 +214,7 @@ class OutsideMetrics:
 
     def __init__(self, gpus: Gpus | None = None) -> None:
         self.model_servers = ModelServerMetrics()
-        self._gpus = gpus or find_gpus()
+        self._gpus = gpus or Gpus(_bindings if find_spec(BINDINGS) else None)
 
     def warm_up(self) -> None:
         """Asks all of them, so that the first scrape has something to show."""

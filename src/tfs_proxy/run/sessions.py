@@ -49,7 +49,15 @@ def with_session_store(settings: Settings, workspace: Workspace) -> Iterator[Set
         yield settings
         return
     with ExitStack() as held:
-        folder = _folder(settings, workspace, held)
+        path, folder = settings.sessions_path, workspace.root
+        if path is not None or _has_room(SHARED_MEMORY, settings):  # only this user can enter it
+            home = temporary_workspace(path or str(SHARED_MEMORY), f"{PREFIX}sessions-")
+            try:
+                folder = held.enter_context(home).root
+            except SettingsError as error:
+                if path is not None:
+                    text = f"{PATH}={printable(path)} can't be used: {error.__cause__}."
+                    raise SettingsError(text) from error
         if not _has_room(folder, settings):
             raise SettingsError(
                 f"{folder} has too little room for TFS_PROXY_SESSIONS_MAX_MB={settings.sessions_max_mb} and "
@@ -64,19 +72,6 @@ def with_session_store(settings: Settings, workspace: Workspace) -> Iterator[Set
         except SessionFailure as error:
             raise SettingsError(f"{error} Name a folder on a local disk in {PATH}.") from error
         yield settings
-
-
-def _folder(settings: Settings, workspace: Workspace, held: ExitStack) -> Path:
-    """A new folder that only this user can enter; the run's own if shared memory has too little room."""
-    path = settings.sessions_path
-    if path is None and not _has_room(SHARED_MEMORY, settings):
-        return workspace.root
-    try:
-        return held.enter_context(temporary_workspace(path or str(SHARED_MEMORY), f"{PREFIX}sessions-")).root
-    except SettingsError as error:
-        if path is None:
-            return workspace.root
-        raise SettingsError(f"{PATH}={printable(path)} can't be used: {error.__cause__}.") from error
 
 
 def _has_room(folder: Path, settings: Settings) -> bool:

@@ -115,7 +115,14 @@ class StackChildren(Children):
 
     def _look(self) -> bool:
         self._note_failed_worker()
-        self._end_silent_workers()
+        heartbeats = self.readiness.heartbeats
+        for pid, number in heartbeats.overdue().items():
+            with suppress(ProcessLookupError):
+                if self.workers is not None and os.getpgid(pid) == self.workers.pid:
+                    log.error("worker %d has been silent for too long, and gets %s", pid, number.name)
+                    os.kill(pid, number)
+                    continue
+            heartbeats.drop(pid)
         soon = super()._look()
         readiness = self.readiness
         return soon or readiness.state is not StackState.READY or readiness.disturbed.is_set()
@@ -138,17 +145,6 @@ class StackChildren(Children):
             return False
         failed = {id(self.workers): gunicorn.BOOT_FAILED, id(self.streams): gunicorn.STREAMS_BOOT_FAILED}
         return not (starting and child.exit_status in failed.get(id(child), ()))
-
-    def _end_silent_workers(self) -> None:
-        heartbeats = self.readiness.heartbeats
-        gunicorn_group = None if self.workers is None else self.workers.pid
-        for pid, number in heartbeats.overdue().items():
-            with suppress(ProcessLookupError):
-                if os.getpgid(pid) == gunicorn_group:
-                    log.error("worker %d has been silent for too long, and gets %s", pid, number.name)
-                    os.kill(pid, number)
-                    continue
-            heartbeats.drop(pid)
 
     def _note_failed_worker(self) -> None:
         """Logs once why a worker can't load the application; during the start, raises ScriptLoadError."""

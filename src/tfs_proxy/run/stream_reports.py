@@ -41,7 +41,13 @@ class StreamReports:
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """Streams and messages since the start of the run; nothing if no process has taken any."""
-        self._add_up_ended()
+        for pid in [pid for pid in self._last if self._is_gone(pid)]:
+            report = self._last.pop(pid)
+            self._ended.update(report.ended)
+            if report.open:
+                self._ended[LOST] += report.open
+            self._in += report.messages_in
+            self._out += report.messages_out
         if not self._last and not self._ended:
             return
         reports = self._last.values()
@@ -51,15 +57,6 @@ class StreamReports:
         yield MeasuredMetric(catalogue.STREAMS_OPEN, {(): sum(report.open for report in reports)})
         yield MeasuredMetric(catalogue.STREAMS, {(outcome,): count for outcome, count in ended.items()})
         yield MeasuredMetric(catalogue.STREAM_MESSAGES, {("in",): messages_in, ("out",): messages_out})
-
-    def _add_up_ended(self) -> None:
-        for pid in [pid for pid in self._last if self._is_gone(pid)]:
-            report = self._last.pop(pid)
-            self._ended.update(report.ended)
-            if report.open:
-                self._ended[LOST] += report.open
-            self._in += report.messages_in
-            self._out += report.messages_out
 
     async def _hear(self, request: HttpRequest) -> HttpResponse:
         try:

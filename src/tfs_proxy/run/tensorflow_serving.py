@@ -39,10 +39,17 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
     flags = as_the_image(words, settings)
     models = tuple(DiscoveredModel(name, {}) for name in sorted(set(_model_names(flags))))
     default = default_model(models, settings.default_model_name) if models else ""
+    config_file, base, size_bytes = flags.value("model_config_file"), Path(flags.value("model_base_path")), 0
     try:
-        served = Served(_script_layout(flags, settings), models, default)
+        # The script of ``/invocations`` is in ``code/`` next to the versions, or the config file.
+        layout = ModelLayout(Path(config_file).parent if config_file else base).with_program(settings.program)
+        served = Served(layout, models, default)
         script = report_on_script(served.layout, script_model=False)
-        sized = settings.sized_for(_newest_bytes(flags))
+        if not config_file and base.is_dir():  # the model server loads the newest version below it
+            versions = [int(folder.name) for folder in base.iterdir() if folder.name.isdecimal()]
+            for newest in sorted(versions)[-1:]:
+                size_bytes = DiscoveredModel("", {0: base / str(newest)}).bytes_on_disk
+        sized = settings.sized_for(size_bytes)
     except OSError as error:
         raise SettingsError(f"{error.filename} can't be read: {error.strerror}.") from error
     return Prepared(
@@ -68,22 +75,6 @@ def _model_names(flags: ServingFlags) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError, text_format.ParseError):
         return ()  # the model server reports what is wrong with it
     return tuple(model.name for model in config.model_config_list.config)
-
-
-def _newest_bytes(flags: ServingFlags) -> int:
-    """The size of the newest version below ``--model_base_path``, which is what the model server loads."""
-    base = Path(flags.value("model_base_path"))
-    if flags.value("model_config_file") or not base.is_dir():
-        return 0
-    versions = [int(folder.name) for folder in base.iterdir() if folder.name.isdecimal()]
-    return DiscoveredModel("", {0: base / str(max(versions))}).bytes_on_disk if versions else 0
-
-
-def _script_layout(flags: ServingFlags, settings: Settings) -> ModelLayout:
-    """The folder of the script of ``/invocations``: ``code/`` next to the versions, or the config file."""
-    config_file = flags.value("model_config_file")
-    root = Path(config_file).parent if config_file else Path(flags.value("model_base_path"))
-    return ModelLayout(root).with_program(settings.program)
 
 
 def _report(flags: ServingFlags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:
@@ -118,7 +109,16 @@ def plan_flags(
             f"--port={invocations_port} can't be used: /invocations has this port. Take another port, "
             "or give /invocations another one with SAGEMAKER_BIND_TO_PORT."
         )
-    all_flags = _with_own_flags(flags, settings, workspace, host, invocations_port)
+    callers = settings.gunicorn_workers * settings.gunicorn_threads
+    words = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
+    if host.monitoring.config is not None:
+        words.append(f"--{MONITORING_FLAG}={workspace.monitoring_config}")
+    if is_embedded(host.model_server):
+        words.append(f"--host={settings.hosts.partition(',')[0] or EVERYWHERE}")
+    words += flags.words
+    if flags.port("rest_api_port") in {0, invocations_port}:  # then nginx passes on requests to /v1/
+        words.append(f"--rest_api_port={host.ports[0][1]}")
+    all_flags = ServingFlags(tuple(words))
     instance = Instance(
         0, all_flags.port("rest_api_port"), all_flags.port("port"), all_flags.value("grpc_socket_path")
     )
@@ -139,17 +139,3 @@ def plan_flags(
         metrics_path=host.monitoring.path,
         gpus=host.gpus,
     )
-
-
-def _with_own_flags(
-    flags: ServingFlags, settings: Settings, workspace: Workspace, host: HostResources, invocations_port: int
-) -> ServingFlags:
-    callers = settings.gunicorn_workers * settings.gunicorn_threads
-    first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
-    if host.monitoring.config is not None:
-        first.append(f"--{MONITORING_FLAG}={workspace.monitoring_config}")
-    if is_embedded(host.model_server):
-        first.append(f"--host={settings.hosts.partition(',')[0] or EVERYWHERE}")
-    if flags.port("rest_api_port") in {0, invocations_port}:  # then nginx passes on requests to /v1/
-        return ServingFlags((*first, *flags.words, f"--rest_api_port={host.ports[0][1]}"))
-    return ServingFlags((*first, *flags.words))

@@ -70,7 +70,12 @@ def page(models: Sequence[Model], query: str) -> tuple[Sequence[Model], str | No
     tokens = parse_qs(query, keep_blank_values=True).get(PAGE_FIELD, [])
     if len(tokens) > 1:
         raise BadInput(f"{PAGE_FIELD} stands more than once in the query")
-    last = _name_in(tokens[0]) if tokens else ""
+    last = ""
+    for token in tokens:
+        with suppress(ValueError):
+            last = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+        if not is_loaded_model_name(last) or _token_after(last) != token:
+            raise BadInput(f"{PAGE_FIELD} is not one that a list of models has given")
     rest = [model for model in models if model.name > last]
     shown = rest[:PAGE_SIZE]
     return shown, _token_after(shown[-1].name) if len(rest) > PAGE_SIZE else None
@@ -78,16 +83,6 @@ def page(models: Sequence[Model], query: str) -> tuple[Sequence[Model], str | No
 
 def _token_after(name: str) -> str:
     return urlsafe_b64encode(name.encode()).decode().rstrip("=")
-
-
-def _name_in(token: str) -> str:
-    try:
-        name = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
-    except ValueError:
-        name = ""
-    if not is_loaded_model_name(name) or _token_after(name) != token:
-        raise BadInput(f"{PAGE_FIELD} is not one that a list of models has given")
-    return name
 
 
 class ModelsApi:

@@ -213,7 +213,7 @@ class ManyModels(Stacks):
         limit_seconds = self._settings.wait_time_seconds
         try:
             async with asyncio.timeout(limit_seconds):
-                await self._servers.children.watch_during(self._become_ready())
+                await self._servers.children.watch_during(self._start_common_parts())
         except TimeoutError:
             step = self.readiness.steps.current
             raise StartTimeout(
@@ -223,7 +223,7 @@ class ManyModels(Stacks):
         self._route_grpc()
         return ready_line(self._front.url, self._front.reach, loads_on_demand=self._on_demand is not None)
 
-    async def _become_ready(self) -> None:
+    async def _start_common_parts(self) -> None:
         settings, workspace, environ = self._settings, self._host.workspace, self._request.environ
         log.info("Processes for all models: %s", capacity(settings, models=True))
         self.readiness.steps.begin("starting: the model server of all models")

@@ -188,7 +188,19 @@ class SharedServers:
         added = [SharedModel(model) for model in models]
         self._book.update((each.model.name, each) for each in added)
         before_bytes, began = self._memory(), time.monotonic()
-        loading = asyncio.ensure_future(self._load(models))
+
+        async def load() -> None:
+            refused: ModelLoadError | None = None
+            try:
+                await self._reloads.request()
+            except ModelLoadError as error:  # it may be about models that others add
+                refused = error
+            except UpstreamUnavailable as error:
+                log.debug("%s", error)  # it gets all models when it is up again
+            for model in models:
+                await self._until(model.name, partial(_is_available, model, refused))
+
+        loading = asyncio.ensure_future(load())
         try:
             either: set[asyncio.Future[Any]] = {loading, *(each.lost for each in added)}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -230,33 +242,23 @@ class SharedServers:
                 each.lose(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
         for readiness in self.waiting:
             readiness.lose(self.children.servers.processes.index(ended))
-        restoring = asyncio.create_task(self._restore())
+
+        async def restore() -> None:
+            """Gives all models to the one that has been restarted."""
+            while not self.stopping.is_set():
+                await self._until_reached()
+                try:
+                    await self._reloads.request()
+                except UpstreamUnavailable:
+                    await asyncio.sleep(AWAY_PAUSE_SECONDS)
+                except ModelLoadError:
+                    return  # `watch_models` tells which model has failed
+                else:
+                    return
+
+        restoring = asyncio.create_task(restore())
         self._restoring.add(restoring)
         restoring.add_done_callback(self._restoring.discard)
-
-    async def _restore(self) -> None:
-        """Gives all models to the one that has been restarted."""
-        while not self.stopping.is_set():
-            await self._until_reached()
-            try:
-                await self._reloads.request()
-            except UpstreamUnavailable:
-                await asyncio.sleep(AWAY_PAUSE_SECONDS)
-            except ModelLoadError:
-                return  # `watch_models` tells which model has failed
-            else:
-                return
-
-    async def _load(self, models: Sequence[ServedModel]) -> None:
-        refused: ModelLoadError | None = None
-        try:
-            await self._reloads.request()
-        except ModelLoadError as error:  # it may be about models that others add
-            refused = error
-        except UpstreamUnavailable as error:
-            log.debug("%s", error)  # it gets all models when it is up again
-        for model in models:
-            await self._until(model.name, partial(_is_available, model, refused))
 
     async def _until_gone(self, names: Iterable[str]) -> None:
         """Reloads until they are gone: a reload may be refused, or reach a server that is starting."""

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.run.pipeline.passage import SUCCESSES, ContainerFailed, Passage
 from tfs_proxy.run.pipeline.stage import Stage
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import AnswerTooLarge, NotReached, Overloaded, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.error_body import NOTHING_HERE, error_body, error_text
 from tfs_proxy.wire.header_names import (
@@ -49,6 +50,10 @@ PLATFORM, ID_FIELD = SAGEMAKER_PREFIX.lower(), REQUEST_ID.lower()
 HANDED_ON = ("content-type", "content-encoding", "accept", ID_FIELD, TRACEPARENT, TRACESTATE, X_RAY.lower())
 """Headers of a request for the stages, beside SageMaker's; the trace is read there."""
 
+COPIES = 2
+"""A body is in memory twice: as it arrives, and as the request's."""
+
+WAIT_SECONDS = 5.0
 ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
@@ -241,3 +246,32 @@ def _named(request: HttpRequest) -> HttpRequest:
 
 def _with_id(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     return replace(response, headers={**response.headers, REQUEST_ID: request.headers[ID_FIELD]})
+
+
+class BodyMemory:
+    """Limits the bytes that bodies of all requests take together."""
+
+    def __init__(self, limit_bytes: int, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._limit_bytes, self._wait_seconds = limit_bytes, wait_seconds
+        self._held_bytes = 0
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def held(self, body_bytes: int) -> AsyncIterator[None]:
+        """Holds a body's memory while the block runs. Raises Overloaded if none becomes free."""
+        size_bytes = min(COPIES * body_bytes, self._limit_bytes)
+        try:
+            async with asyncio.timeout(self._wait_seconds), self._freed:
+                await self._freed.wait_for(lambda: self._held_bytes + size_bytes <= self._limit_bytes)
+                self._held_bytes += size_bytes
+        except TimeoutError:
+            raise Overloaded(
+                "Other large requests have the memory that this one needs: try again. "
+                "TFS_PROXY_MAX_DECODED_TOTAL_MB sets how much all together may take."
+            ) from None
+        try:
+            yield
+        finally:
+            self._held_bytes -= size_bytes
+            async with self._freed:
+                self._freed.notify_all()

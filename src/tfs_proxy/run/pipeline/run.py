@@ -2,44 +2,49 @@
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
-from msgspec import Struct
-
 from tfs_proxy.model.report.first_request import command_in, ready_line
+from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
-from tfs_proxy.run.pipeline.endpoint import PipelineEndpoint
-from tfs_proxy.run.pipeline.front import PipelineFront
-from tfs_proxy.run.pipeline.stage import StageOrder, line_text, planned, show_of_stage
+from tfs_proxy.run.nginx import config
+from tfs_proxy.run.nginx.proxy import nginx_process
+from tfs_proxy.run.pipeline.endpoint import BodyMemory, PipelineEndpoint
+from tfs_proxy.run.pipeline.stage import Stage, StageOrder, line_text, planned, show_of_stage
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.values.resources import CONCURRENCY
+from tfs_proxy.values.resources import CONCURRENCY, available_resources, most_descriptors
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+from tfs_proxy.wire.http_server import HttpServer, app_of
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
+MORE_SECONDS = 5
+"""Seconds that nginx waits beyond the limit of a request through all stages."""
+
+NO_NGINX = "no nginx in front: a client that sends or reads slowly is waited for. This is for development"
 
 
-class PipelineRequest(Struct, frozen=True):
-    """Requests of the command line, besides the settings."""
-
-    orders: Sequence[StageOrder]
-    model_server: str
-    environ: Mapping[str, str]
-
-
-async def serve(settings: Settings, listeners: Listeners, request: PipelineRequest) -> int:
-    """Serves the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+async def serve(
+    settings: Settings,
+    listeners: Listeners,
+    orders: Sequence[StageOrder],
+    model_server: str,
+    environ: Mapping[str, str],
+) -> int:
+    """Serves the pipeline of ``orders`` until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing if a stage can't start or has given up, SettingsError for what no pipeline has.
     ``listeners`` are closed at the end.
@@ -50,31 +55,46 @@ async def serve(settings: Settings, listeners: Listeners, request: PipelineReque
             "is to record its requests, as in --env 1:TFS_PROXY_CAPTURE=FOLDER."
         )
     with run_workspace(settings.home) as workspace, ExitStack() as held:
-        return await Pipeline(settings, listeners, request, workspace, held).serve()
+        threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")
+        stages = planned(orders, environ, threads, held)
+        pipeline = Pipeline(settings, listeners, workspace, environ, stages, model_server)
+        try:
+            return await pipeline.serve()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Pipeline:
-    """All stages of one run, and the endpoint in front of them; ``held`` holds their ports.
+    """All stages of one run, and their endpoint: nginx receives requests, this process answers complete ones.
 
-    Raises SettingsError if the variables of a stage can't be used.
+    Without nginx that server listens on the port itself, for development: it does not limit slow clients.
     """
 
     def __init__(
         self,
         settings: Settings,
         listeners: Listeners,
-        request: PipelineRequest,
         workspace: Workspace,
-        held: ExitStack,
+        environ: Mapping[str, str],
+        stages: Sequence[Stage],
+        model_server: str,
     ) -> None:
-        self._settings, self._listeners = settings, listeners
+        self._settings, self._listeners, self._stages = settings, listeners, stages
+        self._workspace, self._environ = workspace, environ
         self._url = sockets.local_url(listeners)
         self._command = f"curl {self._url}/ping"
-        self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")
-        self._stages = planned(request.orders, request.environ, self._threads, held)
         self._endpoint = PipelineEndpoint(self._stages, settings)
         workspace.port.write_text(str(listeners[0].getsockname()[1]))
-        self._front = PipelineFront(settings, workspace, listeners, request.environ, self._endpoint)
+        app = app_of(
+            self._endpoint.respond,
+            settings.max_payload_bytes,
+            refused=self._endpoint.refused,
+            held=BodyMemory(settings.max_decoded_total_bytes).held,
+            only_once=CUSTOM_ATTRIBUTES,
+        )
+        self._nginx_program = config.find() if settings.nginx else None
+        self._server = HttpServer(app if self._nginx_program else guarded(app, guard_of(settings)))
+        self._nginx: ChildProcess | None = None
 
         def suggest(line: str) -> None:
             """Suggests the first stage's request for the pipeline."""
@@ -82,7 +102,7 @@ class Pipeline:
 
         self._children = [
             ChildProcess(
-                stage.process(request.model_server),
+                stage.process(model_server),
                 may_restart=lambda _child: self._endpoint.is_ready,
                 heard=suggest if stage is self._stages[0] else lambda _line: None,
                 show=partial(show_of_stage, stage.number),
@@ -96,7 +116,16 @@ class Pipeline:
         return await self._run_loop.serve_and_drain(self._start_and_watch(), self._drain)
 
     async def _start_and_watch(self) -> None:
-        await self._front.open()
+        if self._nginx_program is None:
+            log.warning("%s", NO_NGINX)
+            await self._server.open(self._listeners)
+        else:
+            await self._server.open_unix(self._workspace.client_socket)
+            home = self._workspace.nginx
+            home.mkdir()
+            (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listeners))
+            spec = nginx_process(self._nginx_program, home, self._listeners, self._environ)
+            self._nginx = ChildProcess(spec)
         log.info("listening on %s", sockets.shown(self._listeners))
         for stage in self._stages:
             log.info("%s: serving %s on port %d", stage.name, stage.archive, stage.port)
@@ -109,7 +138,7 @@ class Pipeline:
             await self._watch_for(1.0)
 
     def _all_children(self) -> list[ChildProcess]:
-        return [*([] if self._front.nginx is None else [self._front.nginx]), *self._children]
+        return [*([] if self._nginx is None else [self._nginx]), *self._children]
 
     async def _watch_for(self, seconds: float) -> None:
         """Waits. Raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
@@ -130,17 +159,37 @@ class Pipeline:
         if self._endpoint.is_ready:
             await self._run_loop.accept_pending(self._listeners, deadline)
         ports = [self._listeners[0].getsockname()[1]]
-        self._front.close()
+        if self._nginx is None:  # else it alone uses the listeners
+            self._server.close()
+        for listener in self._listeners:
+            listener.close()
 
         async def stop_all(deadline: float) -> None:
-            await self._front.drain(deadline - time.monotonic())
+            if self._nginx is not None:
+                await self._nginx.stop(deadline - time.monotonic())
+            await self._server.drain(deadline - time.monotonic())
             seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
             await asyncio.gather(*(child.stop(seconds) for child in self._children))
             for stage in self._stages:
                 stage.close()
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
         children = self._all_children()
         await self._run_loop.stop(stop_all, children, deadline, lambda: sockets.connections(ports))
         for stage in self._stages if stop_requested else ():
             log.info("%s: %s", stage.name, stage.summary())
+
+
+def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners) -> str:
+    cores = available_resources().cores
+    listen, *others = map(sockets.shown_address, listeners)
+    proxy = config.ProxyConfig(
+        listen,
+        (),
+        workspace.client_socket,
+        free_bytes=shutil.disk_usage(workspace.nginx).free,
+        connections=config.most_connections(cores, most_descriptors()),
+        processes=min(cores, config.MOST_PROCESSES),
+        also_listen=tuple(others),
+    )
+    read_seconds = int(settings.request_timeout_seconds) + MORE_SECONDS
+    return config.pipeline_config(proxy, settings, workspace, read_seconds)

@@ -49,7 +49,14 @@ def keep_own(overlay: Path, site_packages: Path, provided: str) -> tuple[str, ..
                     "%s %s of code/requirements.txt is taken out again for %s, which is here, since %s",
                     *(name, package.version, here, KEPT[name]),
                 )
-            _take_out(package, overlay.resolve())
+            # Files of its RECORD that are in the overlay, and folders that are empty then.
+            paths = [Path(str(package.locate_file(file))) for file in package.files]
+            inside = [path for path in paths if path.parent.resolve().is_relative_to(overlay.resolve())]
+            for path in inside:
+                path.unlink(missing_ok=True)
+            for folder in sorted({folder for path in inside for folder in path.parents}, reverse=True):
+                with suppress(OSError):
+                    folder.rmdir()
         elif name == TENSORFLOW and provided and package.version not in provided.split():
             _log.warning(
                 "code/requirements.txt puts tensorflow %s in the workers, in addition to %s, which is here: "
@@ -69,14 +76,3 @@ def project_name(requirement: str) -> str:
     """The name at the beginning, normalised as on PyPI."""
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
-
-
-def _take_out(package: metadata.Distribution, overlay: Path) -> None:
-    """Removes the files of its RECORD that are below ``overlay``, and folders that are empty then."""
-    paths = [Path(str(package.locate_file(file))) for file in package.files or ()]
-    inside = [path for path in paths if path.parent.resolve().is_relative_to(overlay)]
-    for path in inside:
-        path.unlink(missing_ok=True)
-    for folder in sorted({folder for path in inside for folder in path.parents}, reverse=True):
-        with suppress(OSError):
-            folder.rmdir()
