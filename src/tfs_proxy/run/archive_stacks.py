@@ -89,19 +89,15 @@ class ArchiveStacks(Stacks):
         self.current = Stack(settings, request, self._stack_host)
         self.readiness = self.current.readiness
         self._outside = OutsideMetrics()
-        self.control_api = self._make_control_api()
         self._number = 1
         self._exchanged = asyncio.Event()
         self._living = [self.current]
         self._ending: dict[Stack, asyncio.Task[None]] = {}
-
-    def _make_control_api(self) -> ControlApi:
-        records, settings, workspace = self._records, self._settings, self._host.workspace
         metrics = RunMetrics(
             lambda: self.current.children,
-            workspace.journal,
+            host.workspace.journal,
             self._outside.measure,
-            records.measure,
+            host.records.measure,
             partial(session_metrics, settings),
             self._streams.measure,
             *([] if self._reloading is None else [self._reloading.measure]),
@@ -110,7 +106,7 @@ class ArchiveStacks(Stacks):
             threads_each=settings.gunicorn_threads,
         )
         protocol = open_inference_routes(
-            lambda: self.readiness, lambda: ready_versions(self.current), workspace.translator_socket
+            lambda: self.readiness, lambda: ready_versions(self.current), host.workspace.translator_socket
         )
 
         def served() -> Collection[str] | None:
@@ -122,7 +118,7 @@ class ArchiveStacks(Stacks):
             **served_models(served),
             **self._streams.routes,
         }
-        return ControlApi(
+        self.control_api = ControlApi(
             self.current, routes, current=lambda: self.current, measure=metrics.measure, outside=self._outside
         )
 

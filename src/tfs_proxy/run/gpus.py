@@ -131,14 +131,6 @@ class Placement(Struct, frozen=True):
     uuid: str
     memory_share: float
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": self.uuid}
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        return (f"--per_process_gpu_memory_fraction={self.memory_share:.4f}",)
-
 
 def spread(servers: int, devices: Sequence[GpuDevice], margin: float) -> tuple[Placement, ...]:
     """One device for each of so many model servers of the same models; none without a GPU.

@@ -9,7 +9,7 @@ from pathlib import Path
 from tfs_proxy import __version__
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.begun_requests import under_way
-from tfs_proxy.observe.metric import MeasuredMetric, Points
+from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
 from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
 from tfs_proxy.run.children import Children
 from tfs_proxy.run.host.processes import child_pids
@@ -52,11 +52,32 @@ class RunMetrics:
         workers, by_nginx = self._current().workers, headers.get(IN_FLIGHT.lower(), "")
         pids = child_pids(workers.pid) if workers is not None and workers.pid else ()
         count = int(by_nginx) if by_nginx.isdecimal() else self._under_way(pids)
+        readiness = self._current().readiness
+        captured = readiness.heartbeats.counts
+        steps = (self._steps or readiness.steps).seconds()
+        states, load_seconds = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
+        for servable, state in readiness.servables.items():
+            version = "any" if servable.version is None else str(servable.version)
+            labels = (servable.model, version, str(servable.instance))
+            # Ours for a model without versions is a sentence.
+            states[*labels, state.state if state.state.isupper() else "NOT_FOUND"] = 1.0
+            if servable in readiness.load_seconds:
+                load_seconds[labels] = readiness.load_seconds[servable]
+        points: Mapping[MetricDescription, Points] = {
+            catalogue.WORKER_STARTS: {(): captured.starts},
+            catalogue.CAPTURE_RECORDS: {("written",): captured.captured, ("dropped",): captured.uncaptured},
+            catalogue.BUILD_INFO: {(__version__, platform.python_version()): 1},
+            catalogue.READY: {(): float(readiness.reason() is None)},
+            catalogue.PHASE: {(state.of_run,): float(state is readiness.state) for state in RUN_STATES},
+            catalogue.STARTUP_SECONDS: {(step,): seconds for step, seconds in steps.items()},
+            catalogue.MEMORY_LIMIT: {} if self._memory_limit is None else {(): self._memory_limit},
+        }
         return [
-            *self._run(),
+            *map(MeasuredMetric, points, points.values()),
             *self._processes({SUPERVISOR: os.getpid()}),
             *self._workers(self._threads_each),
-            *self._models(),
+            MeasuredMetric(catalogue.MODEL_STATE, states),
+            MeasuredMetric(catalogue.MODEL_LOAD_SECONDS, load_seconds),
             MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): max(count - 1, 0)}),  # without this scrape
             *(metric for source in self._sources for metric in source()),
         ]
@@ -65,22 +86,6 @@ class RunMetrics:
         """Only processes and workers now: the part that each of several stacks has for itself."""
         yield from self._processes({})
         yield from self._workers(threads_each)
-
-    def _run(self) -> Iterator[MeasuredMetric]:
-        readiness = self._current().readiness
-        counts = readiness.heartbeats.counts
-        yield MeasuredMetric(catalogue.WORKER_STARTS, {(): counts.starts})
-        captured: Points = {("written",): counts.captured, ("dropped",): counts.uncaptured}
-        yield MeasuredMetric(catalogue.CAPTURE_RECORDS, captured)
-        yield MeasuredMetric(catalogue.BUILD_INFO, {(__version__, platform.python_version()): 1})
-        yield MeasuredMetric(catalogue.READY, {(): float(readiness.reason() is None)})
-        phases: Points = {(state.of_run,): float(state is readiness.state) for state in RUN_STATES}
-        yield MeasuredMetric(catalogue.PHASE, phases)
-        steps = (self._steps or readiness.steps).seconds()
-        yield MeasuredMetric(catalogue.STARTUP_SECONDS, {(step,): seconds for step, seconds in steps.items()})
-        yield MeasuredMetric(
-            catalogue.MEMORY_LIMIT, {} if self._memory_limit is None else {(): self._memory_limit}
-        )
 
     def _processes(self, alone: Mapping[str, int]) -> Iterator[MeasuredMetric]:
         """The children, each with all below it; and each process of ``alone``, which has pids, by itself."""
@@ -124,16 +129,3 @@ class RunMetrics:
 
     def _under_way(self, pids: Iterable[int]) -> int:
         return sum(under_way(self._journals / str(pid)) for pid in pids)
-
-    def _models(self) -> Iterator[MeasuredMetric]:
-        readiness = self._current().readiness
-        states, load_seconds = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
-        for servable, state in readiness.servables.items():
-            version = "any" if servable.version is None else str(servable.version)
-            labels = (servable.model, version, str(servable.instance))
-            # Ours for a model without versions is a sentence.
-            states[*labels, state.state if state.state.isupper() else "NOT_FOUND"] = 1.0
-            if servable in readiness.load_seconds:
-                load_seconds[labels] = readiness.load_seconds[servable]
-        yield MeasuredMetric(catalogue.MODEL_STATE, states)
-        yield MeasuredMetric(catalogue.MODEL_LOAD_SECONDS, load_seconds)

@@ -148,7 +148,8 @@ class Readiness:
     """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load.
 
     ``reported`` is an instance's last state of a model, including versions that nobody expects. ``down`` and
-    ``front_down`` always have the names of processes that are being restarted, those of the front apart.
+    ``front_down`` always have the names of processes that are being restarted, those of the front apart. If
+    the models ``are_many``, a failed one concerns only its own requests.
     """
 
     def __init__(
@@ -156,7 +157,10 @@ class Readiness:
         heartbeats: Heartbeats,
         clock: Callable[[], float] = time.monotonic,
         front_down: Collection[str] = (),
+        *,
+        are_many: bool = False,
     ) -> None:
+        self._are_many = are_many
         self.state = StackState.STARTING
         self.steps = StartSteps(clock)
         self.load_seconds: dict[ExpectedVersion, float] = {}
@@ -236,12 +240,10 @@ class Readiness:
         if self.unreachable:
             return f"the model server does not answer yet (instance {min(self.unreachable)})"
         for servable, state in self.servables.items():
-            if self._is_awaited(servable, state):
+            is_awaited = not state.available and not (servable.version is None and state.unloaded)
+            if is_awaited and not (self._are_many and state.failed):
                 return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
         return None
-
-    def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
-        return not state.available and not (servable.version is None and state.unloaded)
 
     def loaded(self) -> frozenset[int]:
         """The instances on which every version is available; none before the run serves."""

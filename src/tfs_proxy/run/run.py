@@ -160,17 +160,17 @@ class Run:
                 return connections(ports)
             return sum(map(under_way, self._workspace.journal.iterdir()))
 
+        async def stop(deadline: float) -> None:
+            self._stacks.begin_draining(deadline)  # requests that wait for a load would keep nginx
+            await self._front.stop(deadline)
+            await self._stacks.stop(deadline)
+
         children = chain(self._front.children.in_start_order(), self._stacks.children())
         reading = asyncio.create_task(self._records.keep_reading())
         try:
-            await self._run_loop.stop(self._stop, children, deadline, lambda: 0 if starting else left())
+            await self._run_loop.stop(stop, children, deadline, lambda: 0 if starting else left())
         finally:
             reading.cancel()
         self._front.close()
         self._stacks.control_api.close()
         self._records.close()
-
-    async def _stop(self, deadline: float) -> None:
-        self._stacks.begin_draining(deadline)  # requests that wait for a load would keep nginx
-        await self._front.stop(deadline)
-        await self._stacks.stop(deadline)

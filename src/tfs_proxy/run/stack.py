@@ -168,10 +168,30 @@ class Stack:
     ) -> None:
         """Returns once everything that is ``planned`` is ready; workers accept on ``web``.
 
-        Raises StopServing if it can't be, StartTimeout at a limit. One worker is enough, unless
-        ``every_worker`` has to be.
+        Loads models, and installs and imports the script concurrently. Raises StopServing if it can't be,
+        StartTimeout at a limit. One worker is enough, unless ``every_worker`` has to be.
         """
-        await self.children.watch_during(self._become_ready(prepared, planned, web, every_worker))
+
+        async def become_ready() -> None:
+            self.readiness.steps.begin(
+                f"starting: loading the {'models' if planned.model_servers else 'script'}"
+            )
+            for spec in planned.model_servers:
+                self.children.start_model_server(spec.named(self._of))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    if self.has_workers:
+                        group.create_task(self._start_workers(prepared, planned, web))
+                    group.create_task(self._load_models(prepared.models))
+            except ExceptionGroup as failures:
+                raise failures.exceptions[0] from None
+            if self.has_workers:
+                self.readiness.steps.begin("starting: waiting for a worker")
+                async with self._in_time(self._workers_began):
+                    await self.readiness.heartbeats.until_alive(every_worker=every_worker)
+                    await self.children.until_streams_serve()
+
+        await self.children.watch_during(become_ready())
 
     @asynccontextmanager
     async def _in_time(self, since: float) -> AsyncIterator[None]:
@@ -225,26 +245,6 @@ class Stack:
         """Closes its control API."""
         if self._control_api is not None:
             self._control_api.close()
-
-    async def _become_ready(
-        self, prepared: Prepared, planned: ProcessPlan, web: Sequence[Listener], every_worker: bool
-    ) -> None:
-        """Loads models, and installs and imports the script concurrently."""
-        self.readiness.steps.begin(f"starting: loading the {'models' if planned.model_servers else 'script'}")
-        for spec in planned.model_servers:
-            self.children.start_model_server(spec.named(self._of))
-        try:
-            async with asyncio.TaskGroup() as group:
-                if self.has_workers:
-                    group.create_task(self._start_workers(prepared, planned, web))
-                group.create_task(self._load_models(prepared.models))
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        if self.has_workers:
-            self.readiness.steps.begin("starting: waiting for a worker")
-            async with self._in_time(self._workers_began):
-                await self.readiness.heartbeats.until_alive(every_worker=every_worker)
-                await self.children.until_streams_serve()
 
     async def _load_models(self, models: Sequence[ServedModel]) -> None:
         async with self._in_time(time.monotonic()):

@@ -38,7 +38,7 @@ from tfs_proxy.run.plan import deployment_of
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.programs.zygote import Zygote
-from tfs_proxy.run.readiness import ExpectedVersion, Readiness, ServableState, StackState
+from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run import Run, RunHost, Stacks
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
 from tfs_proxy.run.sessions import session_metrics, with_session_store
@@ -119,14 +119,6 @@ async def serve_many(
         return await run.serve()
 
 
-class SharedReadiness(Readiness):
-    """The readiness of a run with changing models: that of their common parts, whatever models there are."""
-
-    def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
-        """A failed model concerns only its own requests."""
-        return not state.failed and super()._is_awaited(servable, state)
-
-
 class ManyModels(Stacks):
     """The stacks of a run whose models come and go; those in ``folder`` are loaded by their first request.
 
@@ -141,7 +133,9 @@ class ManyModels(Stacks):
         self._records.expect(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
         counts = WorkerCounts(stages=host.records.stages)
-        self.readiness = SharedReadiness(heartbeats_of(settings, counts), front_down=host.front.children.down)
+        self.readiness = Readiness(
+            heartbeats_of(settings, counts), front_down=host.front.children.down, are_many=True
+        )
         self._servers = SharedServers(settings, host.workspace, self.readiness, host.deaths, self._route_grpc)
         self.deployment: Deployment | None = None
         self._listener = unbound()
@@ -150,41 +144,41 @@ class ManyModels(Stacks):
         )
         self._registry = ModelRegistry(stacks.launch, settings.max_loaded_models or None, stacks.admit)
         self._on_demand = None if folder is None else OnDemandModels(self._registry, folder, stacks.uses)
-        self.control_api = self._make_control_api()
-
-    def _make_control_api(self) -> ControlApi:
-        settings, registry, workspace = self._settings, self._registry, self._host.workspace
         metrics = RunMetrics(
             lambda: self._servers.children,
-            workspace.journal,
+            host.workspace.journal,
             self._records.measure,
             self._stacks.measure,
-            registry.measure,
+            self._registry.measure,
             partial(session_metrics, settings),
             front=self._front.children,
         )
-        load = load_below((MODELS_DIR, *words_of(settings.model_folders)), registry, self._on_demand)
-        models = ModelsApi(registry, settings.request_timeout_seconds, self._on_demand, load)
+        load = load_below((MODELS_DIR, *words_of(settings.model_folders)), self._registry, self._on_demand)
+        models = ModelsApi(self._registry, settings.request_timeout_seconds, self._on_demand, load)
 
         def served() -> Collection[str] | None:
-            names = [name for model in registry.all() for name in model.served]
+            names = [name for model in self._registry.all() for name in model.served]
             return names if settings.rest_api else None
 
         def ready_versions() -> Versions:
             ready: dict[str, Collection[int]] = {}
-            for model in registry.all():
+            for model in self._registry.all():
                 if model.state is StackState.READY:
                     ready |= model.served or {model.name: (ONLY_VERSION,)}
             return ready
 
-        protocol = open_inference_routes(lambda: self.readiness, ready_versions, workspace.translator_socket)
+        protocol = open_inference_routes(
+            lambda: self.readiness, ready_versions, host.workspace.translator_socket
+        )
         routes = {
             **models.routes,
-            **page_routes(registry, self._on_demand, settings),
+            **page_routes(self._registry, self._on_demand, settings),
             **(protocol if settings.publishes_open_inference else {}),
             **served_models(served),
         }
-        return ControlApi(self, routes, measure=lambda headers: added_up(metrics.measure(headers)))
+        self.control_api = ControlApi(
+            self, routes, measure=lambda headers: added_up(metrics.measure(headers))
+        )
 
     def _route_grpc(self) -> None:
         """Sends gRPC calls to those model servers that have all models: one that restarts has none."""

@@ -108,7 +108,7 @@ def argv(
     if intra:
         flags.append(f"--tensorflow_intra_op_parallelism={intra}")
     if placement is not None:
-        flags += placement.arguments
+        flags.append(f"--per_process_gpu_memory_fraction={placement.memory_share:.4f}")
     return (*words, *flags, *settings.extra_args)
 
 
@@ -128,7 +128,7 @@ def open_to_the_outside(words: Sequence[str], instances: Sequence[Instance], *, 
 
 def environment(base: Mapping[str, str], settings: Settings, placement: Placement | None) -> dict[str, str]:
     """``base`` with a model server's threads, and its GPU if one was chosen for it."""
-    chosen = {} if placement is None else placement.environment
+    chosen = {} if placement is None else {"CUDA_VISIBLE_DEVICES": placement.uuid}
     return {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base, **chosen}
 
 
