@@ -84,7 +84,7 @@ class ArchiveStacks(Stacks):
             counts=WorkerCounts(stages=host.records.stages),
             tick=self._route_grpc,
             stream_reports=self._streams,
-            front_down=host.front.children.down,
+            front_down=host.front.down,
         )
         self.current = Stack(settings, request, self._stack_host)
         self.readiness = self.current.readiness
@@ -101,7 +101,7 @@ class ArchiveStacks(Stacks):
             partial(session_metrics, settings),
             self._streams.measure,
             *([] if self._reloading is None else [self._reloading.measure]),
-            front=self._front.children,
+            front=self._front,
             steps=self.current.readiness.steps,
             threads_each=settings.gunicorn_threads,
         )

@@ -34,34 +34,8 @@ TRANSLATOR_BACKOFF: Final = Backoff(longest_seconds=0.2, tries=60)
 """All its calls fail without it, and it is up again in half a second."""
 
 
-class FrontChildren(Children):
-    """nginx and the translator."""
-
-    def __init__(self, deaths: Deaths, tick: Tick) -> None:
-        self.down: set[str] = set()
-        super().__init__(self.down, deaths, tick)
-        self.translator: ChildProcess | None = None
-        self.nginx: ChildProcess | None = None
-
-    def in_start_order(self) -> list[ChildProcess]:
-        return [child for child in (self.translator, self.nginx) if child is not None]
-
-    def start_nginx(self, spec: ProcessSpec) -> None:
-        self.nginx = self.start(spec)
-
-    def start_translator(self, spec: ProcessSpec) -> None:
-        self.translator = self.start(spec)
-
-    def _is_down(self, child: ChildProcess) -> bool:
-        # A 503 of /ping makes SageMaker replace the container, which serves all else without the translator.
-        return super()._is_down(child) and child is not self.translator
-
-
-class Front:
-    """Listens on ``listeners``, by nginx if there is one; workers of one archive accept on ``web``.
-
-    ``deaths`` counts its processes, ``tick`` is called at each look at them.
-    """
+class Front(Children):
+    """Listens on ``listeners``, by nginx if there is one; workers of one archive accept on ``web``."""
 
     def __init__(
         self,
@@ -75,10 +49,20 @@ class Front:
         self._settings, self._workspace, self._environ = settings, workspace, environ
         self._listeners = listeners
         self.web: tuple[Listener, ...] = ()
-        self.children = FrontChildren(deaths, tick)
+        self.down: set[str] = set()
+        super().__init__(self.down, deaths, tick)
+        self.translator: ChildProcess | None = None
+        self.nginx: ChildProcess | None = None
         self._grpc_sockets: Mapping[int, Path] = {}
         self._proxy: NginxProxy | None = None
         self._grpc_port: Listener | None = None  # held for the translator if there is no nginx
+
+    def in_start_order(self) -> list[ChildProcess]:
+        return [child for child in (self.translator, self.nginx) if child is not None]
+
+    def _is_down(self, child: ChildProcess) -> bool:
+        # A 503 of /ping makes SageMaker replace the container, which serves all else without the translator.
+        return super()._is_down(child) and child is not self.translator
 
     @property
     def behind_nginx(self) -> bool:
@@ -112,7 +96,7 @@ class Front:
             self._proxy = NginxProxy(
                 program, self._settings, self._workspace, self._listeners, self.web, many_models
             )
-            self.children.start_nginx(self._proxy.spec(self._environ))
+            self.nginx = self.start(self._proxy.spec(self._environ))
         else:
             self.web = tuple(self._listeners)
             if self._settings.publishes_open_inference:
@@ -151,11 +135,11 @@ class Front:
             drops_output=True,
             backoff=TRANSLATOR_BACKOFF,
         )
-        self.children.start_translator(spec)
+        self.translator = self.start(spec)
 
     async def until_translator_listens(self) -> None:
         """Returns once the translator listens, if there is one."""
-        if self.children.translator is not None:
+        if self.translator is not None:
             await sockets.until_it_listens(self._workspace.translator_socket)
         if self._grpc_port is not None:
             log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
@@ -163,19 +147,19 @@ class Front:
     async def route_http(self, deployment: Deployment) -> None:
         """Makes nginx send requests to what is deployed now; waits for nginx's former workers."""
         former = self.begin_to_route_http(deployment)
-        if self._proxy is not None and self.children.nginx is not None:
-            await self._proxy.until_gone(self.children.nginx, former)
+        if self._proxy is not None and self.nginx is not None:
+            await self._proxy.until_gone(self.nginx, former)
 
     def begin_to_route_http(self, deployment: Deployment) -> Collection[int]:
         """The same without waiting; returns the pids of nginx's former workers, which end by themselves."""
-        if self._proxy is None or self.children.nginx is None:
+        if self._proxy is None or self.nginx is None:
             return ()
-        return self._proxy.begin_reload(self.children.nginx, deployment)
+        return self._proxy.begin_reload(self.nginx, deployment)
 
     async def until_nginx_drained(self, former: Collection[int], seconds: float) -> None:
         """Returns once nginx's former workers have finished their requests, or after so many seconds."""
-        if self._proxy is not None and self.children.nginx is not None:
-            await self._proxy.until_gone(self.children.nginx, former, seconds)
+        if self._proxy is not None and self.nginx is not None:
+            await self._proxy.until_gone(self.nginx, former, seconds)
 
     def route_grpc(self, loaded: Collection[int], workspace: Workspace) -> None:
         """Sends gRPC calls only to those model servers of ``workspace`` that have their models.
@@ -210,10 +194,10 @@ class Front:
 
     async def stop(self, deadline: float) -> None:
         """Lets nginx and the translator finish their requests until ``deadline``, of `time.monotonic`."""
-        if self.children.nginx is not None:
-            await self.children.nginx.stop(deadline - time.monotonic())
-        if self.children.translator is not None:
-            await self.children.translator.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        if self.nginx is not None:
+            await self.nginx.stop(deadline - time.monotonic())
+        if self.translator is not None:
+            await self.translator.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 
     def close(self) -> None:
         for listener in self.web:

@@ -126,8 +126,15 @@ class ChildProcess:
         self.starts = 0
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._started, self._heard, self._show = started, heard, show
-        self._output = ChildOutput(self._take, drops=spec.drops_output)
+        self._started = started
+
+        def take(lines: list[str]) -> None:
+            for line in lines:
+                self.last_lines.append(line)
+                heard(line)
+            show(self, lines)
+
+        self._output = ChildOutput(take, drops=spec.drops_output)
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
         self._process: RunningProcess | None = None
         self._ended = asyncio.Event()
@@ -193,12 +200,6 @@ class ChildProcess:
         self.exit_status = await process.wait()
         self._output.read_rest()
         return self._clock() - began
-
-    def _take(self, lines: list[str]) -> None:
-        for line in lines:
-            self.last_lines.append(line)
-            self._heard(line)
-        self._show(self, lines)
 
     async def ended(self) -> int:
         """Waits until it has ended for good; returns its exit status."""

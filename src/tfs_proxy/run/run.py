@@ -120,7 +120,7 @@ class Run:
             log.info("%s", ready_line)
             await self._stacks.watch()
 
-        await self._front.children.watch_during(serve())
+        await self._front.watch_during(serve())
 
     def _open_capture(self) -> None:
         """Makes the folder of data capture. Raises SettingsError if it can't be written."""
@@ -165,7 +165,7 @@ class Run:
             await self._front.stop(deadline)
             await self._stacks.stop(deadline)
 
-        children = chain(self._front.children.in_start_order(), self._stacks.children())
+        children = chain(self._front.in_start_order(), self._stacks.children())
         reading = asyncio.create_task(self._records.keep_reading())
         try:
             await self._run_loop.stop(stop, children, deadline, lambda: 0 if starting else left())

@@ -37,9 +37,17 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
     refuse_multi_model(settings)
     check_worker_class(settings)
     flags = as_the_image(words, settings)
-    models = tuple(DiscoveredModel(name, {}) for name in sorted(set(_model_names(flags))))
-    default = default_model(models, settings.default_model_name) if models else ""
     config_file, base, size_bytes = flags.value("model_config_file"), Path(flags.value("model_base_path")), 0
+    names = [flags.value("model_name")]
+    if config_file:
+        try:
+            text, config = Path(config_file).read_text(encoding="utf-8"), ModelServerConfig()
+            text_format.Parse(text, config, descriptor_pool=POOL, allow_unknown_field=True)
+            names = [model.name for model in config.model_config_list.config]
+        except (OSError, UnicodeDecodeError, text_format.ParseError):
+            names = []  # the model server reports what is wrong with it
+    models = tuple(DiscoveredModel(name, {}) for name in sorted(set(names)))
+    default = default_model(models, settings.default_model_name) if models else ""
     try:
         # The script of ``/invocations`` is in ``code/`` next to the versions, or the config file.
         layout = ModelLayout(Path(config_file).parent if config_file else base).with_program(settings.program)
@@ -62,19 +70,6 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
         first_request=first_request(served, (), rest_api=settings.rest_api and bool(models)),
         flags=flags,
     )
-
-
-def _model_names(flags: ServingFlags) -> tuple[str, ...]:
-    """The models that the flags name; none if the config file can't be read here."""
-    path = flags.value("model_config_file")
-    if not path:
-        return (flags.value("model_name"),)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        config = text_format.Parse(text, ModelServerConfig(), descriptor_pool=POOL, allow_unknown_field=True)
-    except (OSError, UnicodeDecodeError, text_format.ParseError):
-        return ()  # the model server reports what is wrong with it
-    return tuple(model.name for model in config.model_config_list.config)
 
 
 def _report(flags: ServingFlags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:

@@ -133,9 +133,7 @@ class ManyModels(Stacks):
         self._records.expect(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
         counts = WorkerCounts(stages=host.records.stages)
-        self.readiness = Readiness(
-            heartbeats_of(settings, counts), front_down=host.front.children.down, are_many=True
-        )
+        self.readiness = Readiness(heartbeats_of(settings, counts), front_down=host.front.down, are_many=True)
         self._servers = SharedServers(settings, host.workspace, self.readiness, host.deaths, self._route_grpc)
         self.deployment: Deployment | None = None
         self._listener = unbound()
@@ -151,7 +149,7 @@ class ManyModels(Stacks):
             self._stacks.measure,
             self._registry.measure,
             partial(session_metrics, settings),
-            front=self._front.children,
+            front=self._front,
         )
         load = load_below((MODELS_DIR, *words_of(settings.model_folders)), self._registry, self._on_demand)
         models = ModelsApi(self._registry, settings.request_timeout_seconds, self._on_demand, load)
@@ -188,7 +186,7 @@ class ManyModels(Stacks):
     def prepare(self) -> MultiModelRoutes:
         """Makes folders and the zygote, and takes ports; returns nginx's routes."""
         self.readiness.steps.begin("starting: nginx")
-        self._zygote.start(self._front.children.start)
+        self._zygote.start(self._front.start)
         self._stacks.make_folders()
         self._servers.take_ports()
         for note in variable_notes(self._request.environ):

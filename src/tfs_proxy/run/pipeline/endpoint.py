@@ -104,7 +104,19 @@ class PipelineEndpoint:
 
     async def faults(self) -> list[str]:
         """A sentence for each stage that is not ready (docs/reference/sagemaker.md)."""
-        faults = await asyncio.gather(*map(_fault, self._stages))
+
+        async def fault(stage: Stage) -> str | None:
+            try:
+                reply = await get_async(stage.host, stage.port, PING.path, ASK_SECONDS)
+            except UpstreamTimeout:
+                return f"no answer to /ping within {ASK_SECONDS:g} s"
+            except UpstreamError:
+                return "nothing listens on its port"
+            if reply.status == HTTPStatus.OK:
+                return None
+            return message_of(reply.body) or f"/ping answers {reply.status}"
+
+        faults = await asyncio.gather(*map(fault, self._stages))
         return [f"{stage.name}: {fault}" for stage, fault in zip(self._stages, faults, strict=True) if fault]
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
@@ -202,18 +214,6 @@ def message_of(body: bytes) -> str:
     text = error_text(body)
     message = body.decode(errors="replace") if text is None else text
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
-
-
-async def _fault(stage: Stage) -> str | None:
-    try:
-        reply = await get_async(stage.host, stage.port, PING.path, ASK_SECONDS)
-    except UpstreamTimeout:
-        return f"no answer to /ping within {ASK_SECONDS:g} s"
-    except UpstreamError:
-        return "nothing listens on its port"
-    if reply.status == HTTPStatus.OK:
-        return None
-    return message_of(reply.body) or f"/ping answers {reply.status}"
 
 
 async def _page(stage: Stage, path: str, seconds: float) -> str:

@@ -71,14 +71,12 @@ class Zygote:
         """Starts ``spec`` as `run.process.spawn` does, forked from the zygote if there is one."""
         for child in self.children():
             if child.state is ProcessState.RUNNING:
-                forked = await self._fork_in_time(child, spec, output)
+                forked = await self._fork(child, spec, output)
                 if forked is not None:
                     return forked
         return await spawn(spec, output)
 
-    async def _fork_in_time(
-        self, child: ChildProcess, spec: ProcessSpec, output: int
-    ) -> ForkedProcess | None:
+    async def _fork(self, child: ChildProcess, spec: ProcessSpec, output: int) -> ForkedProcess | None:
         """A process forked from ``child``; None if it can't be, or if that one hangs."""
         now = asyncio.get_running_loop().time
         pid = child.pid
@@ -86,7 +84,7 @@ class Zygote:
             self._asked_pid, self._answers_from = pid, now() + IMPORT_SECONDS
         try:
             async with asyncio.timeout(FORK_SECONDS):
-                forked = await self._fork(spec, output)
+                forked = await self._ask(spec, output)
         except TimeoutError:
             log.warning("%s has not answered for %g s: %s is started", child.name, FORK_SECONDS, spec.name)
             if pid == child.pid == self._asked_pid and now() >= self._answers_from:
@@ -100,7 +98,7 @@ class Zygote:
             return forked
         return None
 
-    async def _fork(self, spec: ProcessSpec, output: int) -> ForkedProcess:
+    async def _ask(self, spec: ProcessSpec, output: int) -> ForkedProcess:
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.setblocking(False)
