@@ -18,7 +18,7 @@ from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners
-from tfs_proxy.run.host.waiting import unless_set
+from tfs_proxy.run.host.waiting import together, unless_set
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, run_workspace
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.open_inference import open_inference_routes, ready_versions
@@ -27,7 +27,7 @@ from tfs_proxy.run.plan import ProcessPlan
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.reloading import Reloading
 from tfs_proxy.run.run import Run, RunHost, Stacks
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import Stack, StackHost
@@ -138,7 +138,7 @@ class ArchiveStacks(Stacks):
             prepared, planned, self._front.web, every_worker=self._reloading is not None
         )
         await self._front.until_translator_listens()
-        await self._front.route_http(deployment)
+        await self._front.until_nginx_drained(self._front.begin_to_route_http(deployment))
         stack.begin_serving()
         self._route_grpc()
         self._outside.warm_up()

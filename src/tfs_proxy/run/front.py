@@ -7,13 +7,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
-from tfs_proxy.run.nginx.proxy import NginxProxy
-from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
+from tfs_proxy.run.nginx.proxy import RELOAD_SECONDS, NginxProxy
+from tfs_proxy.run.process import Backoff, ChildProcess, Children, Deaths, ProcessSpec, Tick
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.settings.worker_environment import TranslatorOptions, written
@@ -144,19 +143,13 @@ class Front(Children):
         if self._grpc_port is not None:
             log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
 
-    async def route_http(self, deployment: Deployment) -> None:
-        """Makes nginx send requests to what is deployed now; waits for nginx's former workers."""
-        former = self.begin_to_route_http(deployment)
-        if self._proxy is not None and self.nginx is not None:
-            await self._proxy.until_gone(self.nginx, former)
-
     def begin_to_route_http(self, deployment: Deployment) -> Collection[int]:
-        """The same without waiting; returns the pids of nginx's former workers, which end by themselves."""
+        """Makes nginx send requests to what is deployed now; returns the pids of its former workers."""
         if self._proxy is None or self.nginx is None:
             return ()
         return self._proxy.begin_reload(self.nginx, deployment)
 
-    async def until_nginx_drained(self, former: Collection[int], seconds: float) -> None:
+    async def until_nginx_drained(self, former: Collection[int], seconds: float = RELOAD_SECONDS) -> None:
         """Returns once nginx's former workers have finished their requests, or after so many seconds."""
         if self._proxy is not None and self.nginx is not None:
             await self._proxy.until_gone(self.nginx, former, seconds)

@@ -42,20 +42,19 @@ def check(readiness: Readiness, request: bytes) -> HttpResponse:
 
 def watch(readiness: Callable[[], Readiness], request: bytes) -> StreamedResponse:
     """Answer to ``Watch``: the status, and again whenever it changes, until the run stops."""
-    return StreamedResponse(HTTPStatus.OK, _statuses(readiness, request), _HEADERS)
 
+    async def statuses() -> AsyncGenerator[bytes]:
+        told, is_last = b"", False
+        while not is_last:
+            is_last = readiness().state is StackState.STOPPING
+            status = _status_of(readiness()) if request in _KNOWN else _UNKNOWN
+            if status != told:
+                told = status
+                yield status
+            if not is_last:
+                await asyncio.sleep(LOOK_SECONDS)
 
-async def _statuses(readiness: Callable[[], Readiness], request: bytes) -> AsyncGenerator[bytes]:
-    told = b""
-    while True:
-        is_last = readiness().state is StackState.STOPPING
-        status = _status_of(readiness()) if request in _KNOWN else _UNKNOWN
-        if status != told:
-            told = status
-            yield status
-        if is_last:
-            return
-        await asyncio.sleep(LOOK_SECONDS)
+    return StreamedResponse(HTTPStatus.OK, statuses(), _HEADERS)
 
 
 def _status_of(readiness: Readiness) -> bytes:

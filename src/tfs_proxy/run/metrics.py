@@ -11,9 +11,8 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
 from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
-from tfs_proxy.run.children import Children
 from tfs_proxy.run.host.processes import child_pids
-from tfs_proxy.run.process import ProcessState
+from tfs_proxy.run.process import Children, ProcessState
 from tfs_proxy.run.readiness import RUN_STATES, StartSteps
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.values.resources import available_resources

@@ -15,8 +15,8 @@ from tfs_proxy.model.discover import SAVED_MODEL_FILES
 from tfs_proxy.model.stores import is_remote, objects_at
 from tfs_proxy.observe.catalogue import UPDATE_REFUSED
 from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.run.host.waiting import cancel
 from tfs_proxy.run.opening import ServeRequest
-from tfs_proxy.run.run_loop import cancel
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError, SettingsError, StopServing
 from tfs_proxy.values.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR
@@ -211,7 +211,9 @@ class Reloading:
 
     async def _load(self, changed: Sequence[Path], load: Callable[[], Awaitable[str]]) -> None:
         began = time.monotonic()
-        log.info("%s changed: loading it in new processes", shown(changed))
+        names = ", ".join(printable(path.name) for path in changed[:SHOWN_FILES])
+        more = f" and {len(changed) - SHOWN_FILES} more" if len(changed) > SHOWN_FILES else ""
+        log.info("%s%s changed: loading it in new processes", names, more)
         forget_bytecode(changed)
         try:
             serving = await load()
@@ -225,9 +227,3 @@ class Reloading:
         else:
             self._is_refused = False
             log.info("%s serves, after %.2f s", serving, time.monotonic() - began)
-
-
-def shown(files: Sequence[Path]) -> str:
-    names = [printable(path.name) for path in files[:SHOWN_FILES]]
-    more = len(files) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")

@@ -15,14 +15,13 @@ from tempfile import TemporaryFile
 from msgspec import Struct
 
 from tfs_proxy.observe.begun_requests import under_way
-from tfs_proxy.run.children import Deaths
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listeners, connections
 from tfs_proxy.run.logs.run_records import RunRecords
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
-from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.process import ChildProcess, Deaths
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings

@@ -1,16 +1,15 @@
 """The life of every run: serve until a stop signal, then drain; SIGINT or SIGQUIT ends the drain at once."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any
 
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import reason, stop_signals
 from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.waiting import cancel
 from tfs_proxy.run.process import ChildProcess
 
 log = logging.getLogger(__name__)
@@ -105,22 +104,3 @@ class RunLoop:
                 child.kill()
         await draining
         await cancel(hurrying)
-
-
-async def together(*work: Awaitable[None]) -> None:
-    """Awaits all concurrently; raises the first error, and then leaves nothing running."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        await cancel(*tasks)
-
-
-async def cancel(*tasks: asyncio.Future[Any]) -> None:
-    """Cancels ``tasks`` and waits for their end; their errors are dropped."""
-    for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task

@@ -15,20 +15,19 @@ from msgspec import Struct
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.observe.logs.entry import LogConfig
-from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
+from tfs_proxy.run.host.waiting import together
 from tfs_proxy.run.model_servers import ModelServers
 from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
-from tfs_proxy.run.process import Spawn, spawn
+from tfs_proxy.run.process import Deaths, Spawn, Tick, spawn
 from tfs_proxy.run.programs import gunicorn, packages
 from tfs_proxy.run.readiness import Readiness
-from tfs_proxy.run.run_loop import together
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.settings.settings import Settings

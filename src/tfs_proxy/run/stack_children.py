@@ -8,10 +8,9 @@ import signal
 from contextlib import suppress
 
 from tfs_proxy.model.report.prepare import without_workspace
-from tfs_proxy.run.children import Children, Deaths, Tick
 from tfs_proxy.run.host.processes import describe_exit, shell_status
 from tfs_proxy.run.model_servers import ModelServers
-from tfs_proxy.run.process import ChildProcess, ProcessSpec, Spawn, spawn
+from tfs_proxy.run.process import ChildProcess, Children, Deaths, ProcessSpec, Spawn, Tick, spawn
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.stream_reports import StreamReports

@@ -187,7 +187,19 @@ def free_blocks(sizes: Sequence[int], held: ExitStack) -> list[range]:
     port by the time that its server binds it. Raises SettingsError if none are left.
     """
     with ExitStack() as holders:
-        blocks = [_free_block(size, holders) for size in sizes]
+        blocks: list[range] = []
+        for size in sizes:
+            for _ in range(BLOCK_TRIES):
+                low = BLOCKS.start + secrets.randbelow(len(BLOCKS) - size)
+                with ExitStack() as block, suppress(OSError):
+                    for port in range(low, low + size):
+                        _hold(port, block)
+                    holders.push(block.pop_all())
+                    blocks.append(range(low, low + size))
+                    break
+            else:
+                free = f"from {BLOCKS.start} to {BLOCKS.stop - 1}"
+                raise SettingsError(f"no {size} consecutive ports are free {free}.")
         _keep(holders, held, [block.start for block in blocks])
     return blocks
 
@@ -210,20 +222,6 @@ def _keep(holders: ExitStack, held: ExitStack, ports: Sequence[int]) -> None:
         if ports:
             child.bind((LOOPBACK, ports[0]))
         held.push(holders.pop_all())
-
-
-def _free_block(size: int, held: ExitStack) -> range:
-    for _ in range(BLOCK_TRIES):
-        low = BLOCKS.start + secrets.randbelow(len(BLOCKS) - size)
-        with ExitStack() as holders:
-            try:
-                for port in range(low, low + size):
-                    _hold(port, holders)
-            except OSError:
-                continue
-            held.push(holders.pop_all())
-            return range(low, low + size)
-    raise SettingsError(f"no {size} consecutive ports are free from {BLOCKS.start} to {BLOCKS.stop - 1}.")
 
 
 def model_server_ports(ports: PortRange | None, instances: int, held: ExitStack) -> list[tuple[int, int]]:

@@ -1,10 +1,11 @@
 """Waiting in the event loop: for blocking work in a thread, and for work that an event ends."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
 
@@ -57,3 +58,22 @@ async def unless_set(event: asyncio.Event, work: Awaitable[Result]) -> Result | 
         waiting.cancel()
         working.cancel()
     return None if working.cancelled() else working.result()
+
+
+async def together(*work: Awaitable[None]) -> None:
+    """Awaits all concurrently; raises the first error, and then leaves nothing running."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        await cancel(*tasks)
+
+
+async def cancel(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels ``tasks`` and waits for their end; their errors are dropped."""
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task

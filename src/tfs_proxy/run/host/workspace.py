@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tfs_proxy.values.errors import SettingsError
@@ -71,13 +71,14 @@ def temporary_workspace(home: str | None, prefix: str = PREFIX) -> Iterator[Work
     except OSError as error:
         what = f"TFS_PROXY_HOME={home} can't be written" if home else "No folder can be written to"
         raise SettingsError(f"{what}: {error.strerror}. {REMEDY}") from error
-    owner = _lock(workspace.root)
-    try:
+    with ExitStack() as held:
+        unlocked = workspace.root / f"{OWNER}.new"
+        with suppress(OSError):  # a disk without room, or without locks: then it never seems abandoned
+            held.callback(os.close, owner := os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            unlocked.rename(workspace.root / OWNER)  # it is locked from its first moment on
+        held.callback(shutil.rmtree, workspace.root, ignore_errors=True)
         yield workspace
-    finally:
-        shutil.rmtree(workspace.root, ignore_errors=True)
-        if owner is not None:
-            os.close(owner)
 
 
 @contextmanager
@@ -97,18 +98,6 @@ def remove_abandoned(home: str | None) -> None:
         with suppress(OSError):
             if owner.stat().st_uid == os.geteuid() and not is_path_locked(owner):
                 shutil.rmtree(owner.parent, ignore_errors=True)
-
-
-def _lock(folder: Path) -> int | None:
-    """Creates `OWNER`, locked from its first moment on; returns the descriptor that holds the lock."""
-    unlocked = folder / f"{OWNER}.new"
-    try:
-        descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        unlocked.rename(folder / OWNER)
-    except OSError:  # a disk without room, or without locks: then nobody takes the folder for abandoned
-        return None
-    return descriptor
 
 
 def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:

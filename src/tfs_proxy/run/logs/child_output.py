@@ -54,7 +54,7 @@ class ChildOutput:
         for _ in range(MOST_RESTS):
             if not self._read():
                 break
-        self._take(self._printed.rest())
+        self._tell(self._printed.rest())
 
     def close(self) -> None:
         if self._ends is None:
@@ -74,10 +74,10 @@ class ChildOutput:
             data = os.read(self._ends[0], READ_BYTES)
         except BlockingIOError:
             return False
-        self._take(self._printed.add(self._decode(data)))
+        self._tell(self._printed.add(self._decode(data)))
         return bool(data)
 
-    def _take(self, events: list[list[str]]) -> None:
+    def _tell(self, events: list[list[str]]) -> None:
         for event in events:
             self._take_event(event)
 

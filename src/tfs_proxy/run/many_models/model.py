@@ -148,9 +148,26 @@ class Model:
 
     async def live(self) -> None:
         """Loads, watches and restarts until it is unloaded; always stops the stack."""
+        began, deaths = _now(), 0
+        log.info("model %s: loading %s", self.name, self.url)
         try:
-            await self._load()
-            deaths = 0
+            error = (
+                await self._take(self._former_is_gone)
+                or await self._take(self._admit)
+                or await self._take(self._start)
+            )
+            if error is not None and not self._is_leaving:
+                self.failure = load_failure(error)
+                self._change_state(StackState.STOPPING)
+                text = "model %s can't be loaded: %s"
+                log.error(text, self.name, self.failure, exc_info=_unforeseen(error))
+            elif not self._is_leaving:
+                self._change_state(StackState.READY)
+                seconds = _now() - began
+                self._counts.outcomes["loaded"] += 1
+                self._counts.seconds += seconds
+                self.settled.set()
+                log.info("model %s: ready after %.2f s", self.name, seconds)
             while self.state is StackState.READY:
                 deaths = await self._live_once(deaths)
         finally:
@@ -164,28 +181,6 @@ class Model:
             self.settled.set()
             self.gone.set()
             log.info("model %s: unloaded", self.name)
-
-    async def _load(self) -> None:
-        began = _now()
-        log.info("model %s: loading %s", self.name, self.url)
-        error = (
-            await self._take(self._former_is_gone)
-            or await self._take(self._admit)
-            or await self._take(self._start)
-        )
-        if self._is_leaving:
-            return
-        if error is not None:
-            self.failure = load_failure(error)
-            self._change_state(StackState.STOPPING)
-            log.error("model %s can't be loaded: %s", self.name, self.failure, exc_info=_unforeseen(error))
-            return
-        self._change_state(StackState.READY)
-        seconds = _now() - began
-        self._counts.outcomes["loaded"] += 1
-        self._counts.seconds += seconds
-        self.settled.set()
-        log.info("model %s: ready after %.2f s", self.name, seconds)
 
     async def _live_once(self, deaths: int) -> int:
         """Watches until the stack dies, then pauses and starts until that works; returns deaths in a row."""

@@ -21,6 +21,7 @@ from tfs_proxy.run.gpus import visible_devices
 from tfs_proxy.run.guarded import words_of
 from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners, unbound
+from tfs_proxy.run.host.waiting import together
 from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
@@ -40,7 +41,7 @@ from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.programs.zygote import Zygote
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run import Run, RunHost, Stacks
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, together
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import heartbeats_of
 from tfs_proxy.settings.parsers import check_ports

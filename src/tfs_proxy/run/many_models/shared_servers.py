@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfs_proxy.observe.process_usage import own_memory_of_tree
-from tfs_proxy.run.children import Deaths, Tick
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.waiting import in_daemon_thread, unless_set
+from tfs_proxy.run.host.waiting import cancel, in_daemon_thread, unless_set
 from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, ModelWatch, loading_pause
 from tfs_proxy.run.opening import ServeRequest, resources_on
 from tfs_proxy.run.plan import files_of_model_servers, instances_on, model_server_process
-from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.process import ChildProcess, Deaths, Tick
 from tfs_proxy.run.programs.model_server import model_config, open_to_the_outside
 from tfs_proxy.run.readiness import ENDED, ExpectedVersion, Readiness, ServableState
-from tfs_proxy.run.run_loop import cancel
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
@@ -284,23 +282,23 @@ class SharedServers:
         for each in wanted:
             each.is_sent = True
         config = model_config(tuple(each.model for each in wanted), self._settings.version_labels)
-        results = await asyncio.gather(
-            *(self._reload_one(instance, config) for instance in self.instances), return_exceptions=True
-        )
+        seconds = self._settings.wait_time_seconds + ABANDONED_SECONDS
+
+        async def reload_one(index: int) -> None:
+            """Reloads one; it is restarted if it takes longer than any load may."""
+            try:
+                work = partial(reload, self._workspace.grpc_socket(index), config, seconds)
+                await in_daemon_thread(work, "reload")
+            except UpstreamTimeout:
+                log.error("model server %d has been loading for %g s: starting it again", index, seconds)  # noqa: TRY400
+                self.children.servers.processes[index].signal_group(signal.SIGKILL)
+
+        reloads = (reload_one(instance.index) for instance in self.instances)
+        results = await asyncio.gather(*reloads, return_exceptions=True)
         failures = [failure for failure in results if failure is not None]
         # One that is down gets all models when it is up again: other errors matter more.
         for failure in sorted(failures, key=lambda error: isinstance(error, UpstreamUnavailable)):
             raise failure
-
-    async def _reload_one(self, instance: Instance, config: str) -> None:
-        """Reloads one; it is restarted if it takes longer than any load may."""
-        socket = self._workspace.grpc_socket(instance.index)
-        seconds = self._settings.wait_time_seconds + ABANDONED_SECONDS
-        try:
-            await in_daemon_thread(partial(reload, socket, config, seconds), "reload")
-        except UpstreamTimeout:
-            log.error("model server %d has been loading for %g s: starting it again", instance.index, seconds)  # noqa: TRY400
-            self.children.servers.processes[instance.index].signal_group(signal.SIGKILL)
 
     async def watch(self) -> None:
         """Keeps the run's readiness up to date; never returns.
