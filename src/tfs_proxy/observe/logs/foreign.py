@@ -11,7 +11,7 @@ _FORMS = tuple(
     re.compile(form, re.DOTALL)
     for form in (
         rf"\d{{4}}/\d\d/\d\d {_TIME} \[(?P<level>\w+)\] \d+#\d+: (?P<message>.*)",  # nginx's
-        rf"(?P<level>[IWEF])\d{{4}} {_TIME}\.\d+ +\d+ (?P<message>.*)",  # absl's
+        r"(?P<level>[IWEF])\d{4} [\d:]+\.\d+ +\d+ (?P<message>.*)",  # absl's, or 00:00:UNIX_TIME
         rf"{_DAY} {_TIME}\.\d+: (?P<level>[IWEF]) (?P<message>.*)",  # TensorFlow's
         rf"{_DAY} {_TIME},\d{{3}} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<message>.*)",  # logging's
     )
