@@ -83,80 +83,41 @@ def _protobuf() -> ModuleType:
     return examples
 
 
+# fmt: off
 _ROWS = (
-    Format(
-        media.JSON,
-        is_text=True,
+    Format(media.JSON, is_text=True, by_record=False,
         decode=lambda body, _, signature, budget: decode_json(body, signature, budget),
         decode_examples=lambda body, budget: examples_of(records_of(documents(body, budget))),
-        decode_array=untyped.array_of_json,
-        encode=json_of_outputs,
-        encode_array=untyped.json_of_array,
-        by_record=False,
-    ),
-    *(
-        Format(
-            name,
-            aliases,
-            is_text=True,
-            decode=lambda body, _, signature, budget: decode_lines(body, signature, budget),
-            decode_examples=lambda body, budget: examples_of(documents(body, budget)),
-            encode=lines_of_outputs,
-            encode_results=lines_of_values,
-        )
-        for name, aliases in _JSON_LINES.items()
-    ),
-    Format(
-        media.CSV,
-        ("application/csv",),
-        is_text=True,
-        decode=csv_batch,
-        decode_array=untyped.array_of_csv,
-        encode=csv_of_outputs,
-        encode_results=csv_of_values,
-        encode_array=untyped.csv_of_array,
-    ),
-    Format(
-        media.NPY,
-        ("application/npy",),
+        decode_array=untyped.array_of_json, encode=json_of_outputs, encode_array=untyped.json_of_array),
+    *(Format(name, aliases, is_text=True,
+        decode=lambda body, _, signature, budget: decode_lines(body, signature, budget),
+        decode_examples=lambda body, budget: examples_of(documents(body, budget)),
+        encode=lines_of_outputs, encode_results=lines_of_values)
+        for name, aliases in _JSON_LINES.items()),
+    Format(media.CSV, ("application/csv",), is_text=True,
+        decode=csv_batch, decode_array=untyped.array_of_csv,
+        encode=csv_of_outputs, encode_results=csv_of_values, encode_array=untyped.csv_of_array),
+    Format(media.NPY, ("application/npy",), by_record=False, has_complex=True,
         decode=lambda body, _, signature, budget: npy_batch(body, signature, budget),
         decode_array=lambda body, _, budget: read_npy(body, budget),
-        encode=npy_of_outputs,
-        by_record=False,
-        has_complex=True,
-        encode_array=untyped.npy_of_array,
-    ),
-    Format(
-        media.NPZ,
-        ("application/npz",),
-        decode=lambda body, _, signature, budget: npz_batch(body, signature, budget),
-        encode=write_npz,
-        by_record=False,
-        has_complex=True,
-    ),
-    *(
-        Format(name, aliases, decode=lambda body, kind, signature, _: decode_bytes(body, kind, signature))
-        for name, aliases in _ONE_STRING.items()
-    ),
-    Format(
-        media.TEXT, is_text=True, decode=lambda body, kind, signature, _: decode_text(body, kind, signature)
-    ),
-    Format(
-        media.TF_EXAMPLE,
+        encode=npy_of_outputs, encode_array=untyped.npy_of_array),
+    Format(media.NPZ, ("application/npz",), by_record=False, has_complex=True,
+        decode=lambda body, _, signature, budget: npz_batch(body, signature, budget), encode=write_npz),
+    *(Format(name, aliases, decode=lambda body, kind, signature, _: decode_bytes(body, kind, signature))
+        for name, aliases in _ONE_STRING.items()),
+    Format(media.TEXT, is_text=True,
+        decode=lambda body, kind, signature, _: decode_text(body, kind, signature)),
+    Format(media.TF_EXAMPLE,
         decode=lambda body, _, signature, budget: _protobuf().decode_example(body, signature, budget),
-        decode_examples=lambda body, budget: _protobuf().examples_of_example(body, budget),
-    ),
-    Format(
-        media.TF_RECORD,
+        decode_examples=lambda body, budget: _protobuf().examples_of_example(body, budget)),
+    Format(media.TF_RECORD,
         decode=lambda body, _, signature, budget: _protobuf().decode_tfrecords(body, signature, budget),
-        decode_examples=lambda body, budget: _protobuf().examples_of_tfrecords(body, budget),
-    ),
-    Format(
-        media.RECORDIO,
+        decode_examples=lambda body, budget: _protobuf().examples_of_tfrecords(body, budget)),
+    Format(media.RECORDIO,
         decode=lambda body, _, signature, budget: _protobuf().decode_recordio(body, signature, budget),
-        decode_examples=lambda body, budget: _protobuf().examples_of_recordio(body, budget),
-    ),
+        decode_examples=lambda body, budget: _protobuf().examples_of_recordio(body, budget)),
 )
+# fmt: on
 
 FORMATS: Mapping[str, Format] = {row.name: row for row in _ROWS}
 ALIASES: Mapping[str, str] = {alias: row.name for row in _ROWS for alias in row.aliases}
@@ -303,10 +264,15 @@ def encode(
     """
     row = format_of(media_type)
     if row is None or row.encode is None:
-        raise _unwritable(media_type, names_with(lambda row: row.encode))
+        names = media.listed(names_with(lambda row: row.encode))
+        raise NotAcceptable(f"{media.shown(media_type)} can't be written: ask for {names}.")
     outputs = portable(outputs, media_type, has_complex=row.has_complex)
-    if row.by_record:
-        _check_records(outputs, records, media_type)
+    for name, array in outputs.items() if row.by_record else ():
+        if array.ndim and records is None:
+            records = len(array)
+        if array.ndim == 0 or len(array) != records:
+            count = len(array) if array.ndim else "none"
+            raise _not_by_record(f'"{name}" has {count} for {1 if records is None else records}', media_type)
     return (write or row.encode)(outputs)
 
 
@@ -338,21 +304,8 @@ def encode_array(value: Any, media_type: str) -> bytes:
     return row.encode_array(plain(value))
 
 
-def _check_records(outputs: Outputs, records: int | None, media_type: str) -> None:
-    for name, array in outputs.items():
-        if array.ndim and records is None:
-            records = len(array)
-        if array.ndim == 0 or len(array) != records:
-            count = len(array) if array.ndim else "none"
-            raise _not_by_record(f'"{name}" has {count} for {1 if records is None else records}', media_type)
-
-
 def _not_by_record(what: str, media_type: str) -> NotAcceptable:
     return NotAcceptable(
         f"The model does not give one output record per input record ({what}), "
         f"so the answer can't be {media_type}: ask for {media.JSON}."
     )
-
-
-def _unwritable(media_type: str, names: Sequence[str]) -> NotAcceptable:
-    return NotAcceptable(f"{media.shown(media_type)} can't be written: ask for {media.listed(names)}.")

@@ -52,7 +52,9 @@ def fitted(batch: Batch, signature: Signature) -> Batch:
         if batch.records == 1 and not fits(array.shape, spec.shape) and fits(array.shape[1:], spec.shape):
             bare[name] = array.reshape(array.shape[1:])
         elif array.ndim > len(spec.shape or ()):
-            raise _not_one_record(array.shape, spec, batch.records)
+            if batch.records > 1:
+                raise one_record_only(spec, f"{batch.records} records")
+            raise BadInput(_misfit(spec.name, array.shape[1:], spec.shape or ()) + PASSES)
     return Batch({**batch.inputs, **bare}, 1, len(whole) == len(batch.inputs)) if bare else batch
 
 
@@ -87,13 +89,6 @@ def held(batch: Batch, signature: Signature) -> Batch:
 def takes_one(spec: TensorSpec) -> bool:
     """True if a record is one value: for ``[?, 1]``, and for strings ``[?]``."""
     return spec.shape == (None, 1) or (spec.dtype, spec.shape) == ("DT_STRING", (None,))
-
-
-def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> BadInput:
-    declared = spec.shape or ()
-    if records == 1:
-        return BadInput(_misfit(spec.name, shape[1:], declared) + PASSES)
-    return one_record_only(spec, f"{records} records")
 
 
 def one_record_only(spec: TensorSpec, given: str) -> BadInput:

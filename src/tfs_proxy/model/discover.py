@@ -99,7 +99,17 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     once = {each.real: each for each in reversed(others)}
     saved_models = [*versioned, *(each for each in others if each.versioned or once[each.real] is each)]
     if not saved_models:
-        raise NoModelFound(_nothing_found(search))
+        folders = "1 folder" if len(search.visited) == 1 else f"{len(search.visited)} folders"
+        text = (
+            f"No SavedModel was found in {root} ({folders} searched, code/ not among them). "
+            f"Expected {root}/NAME/1/saved_model.pb with variables/ next to it."
+        )
+        for path in search.others[:HINTS_SHOWN]:
+            description = next(text for ending, text in OTHER_FORMATS.items() if path.name.endswith(ending))
+            text += f" {path.relative_to(root)} is {description}."
+        if any(SAVED_MODEL_FILES[0] in files for _, _, files in os.walk(ModelLayout(root).code)):
+            text += " There is one below code/, which is for the script: move it out."
+        raise NoModelFound(text)
     models: dict[str, dict[int, Path]] = {}
     for saved_model in sorted(saved_models, key=lambda each: each.path):
         path, (name, version) = saved_model.path, _name_and_version(root, saved_model)
@@ -143,16 +153,11 @@ class _Search:
 
     def __init__(self, root: Path) -> None:
         self._code = ModelLayout(root).code
-        self._visited: set[Path] = set()
+        self.visited: set[Path] = set()
         self._waiting: deque[Path] = deque([root])
         self._links: deque[Path] = deque()
-        self.root = root
         self.saved_models: list[_SavedModelFolder] = []
         self.others: list[Path] = []
-
-    @property
-    def folders(self) -> int:
-        return len(self._visited)
 
     def look(self) -> None:
         while self._waiting or self._links:
@@ -161,8 +166,8 @@ class _Search:
             is_model = any((folder / name).is_file() for name in SAVED_MODEL_FILES)
             if is_model:
                 self.saved_models.append(_SavedModelFolder(folder, real))
-            if real not in self._visited:
-                self._visited.add(real)
+            if real not in self.visited:
+                self.visited.add(real)
                 self._look_into(folder, is_model)
 
     def _look_into(self, folder: Path, is_model: bool) -> None:
@@ -213,21 +218,6 @@ def _base_path(model: DiscoveredModel, folder: Path) -> Path:
     for version, path in model.versions.items():
         (base / str(version)).symlink_to(path.resolve(), target_is_directory=True)
     return base
-
-
-def _nothing_found(search: _Search) -> str:
-    root = search.root
-    folders = "1 folder" if search.folders == 1 else f"{search.folders} folders"
-    text = (
-        f"No SavedModel was found in {root} ({folders} searched, code/ not among them). "
-        f"Expected {root}/NAME/1/saved_model.pb with variables/ next to it."
-    )
-    for path in search.others[:HINTS_SHOWN]:
-        description = next(text for ending, text in OTHER_FORMATS.items() if path.name.endswith(ending))
-        text += f" {path.relative_to(root)} is {description}."
-    if any(SAVED_MODEL_FILES[0] in files for _, _, files in os.walk(ModelLayout(root).code)):
-        text += " There is one below code/, which is for the script: move it out."
-    return text
 
 
 def unreadable(path: Path, error: OSError) -> str:

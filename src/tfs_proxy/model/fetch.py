@@ -43,7 +43,13 @@ def fetch(
     except OSError as error:
         raise ArchiveError(unreadable(path, error)) from error
     if not exists:
-        raise NoArchive(_missing(path, is_default=model is None))
+        if model is None:
+            raise NoArchive(
+                f"There is no {path}, and no MODEL was given: "
+                f"give a {ARCHIVE_NAME}, a folder or an address in a store, or mount one there."
+            )
+        kinds = "a folder, a .keras or .h5 file, or an s3://, gs://, az:// or https:// address"
+        raise NoArchive(f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, {kinds}.")
     return _served(path.absolute(), workspace, max_bytes, cancelled)
 
 
@@ -112,16 +118,6 @@ def _refuse_empty(folder: Path, inside: Path) -> None:
             f"{inside} is an empty folder. Docker makes one if the source of a mount is missing: "
             f"put the archive in its place on the host, and start again."
         )
-
-
-def _missing(path: Path, *, is_default: bool) -> str:
-    if is_default:
-        return (
-            f"There is no {path}, and no MODEL was given: "
-            f"give a {ARCHIVE_NAME}, a folder or an address in a store, or mount one there."
-        )
-    kinds = f"a {ARCHIVE_NAME}, a folder, a .keras or .h5 file, or an s3://, gs://, az:// or https:// address"
-    return f"There is no file or folder {path}: MODEL must be {kinds}."
 
 
 def _from_store(

@@ -18,7 +18,6 @@ from tfs_proxy.wire.s3_client import NOT_FOUND, error_code, parse_address, s3_cl
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 MAX_PART_BYTES = 255
 LOOK_SECONDS = 0.05
@@ -138,16 +137,13 @@ def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequenc
                 raise
         key += "/"
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    objects = [_listed(item) for page in pages for item in page.get("Contents", [])]
+    listed = (item for page in pages for item in page.get("Contents", []))
+    objects = [StoredObject(item["Key"], item["Size"], item["ETag"]) for item in listed]
     if not objects:
         raise ArchiveError(
             f"There is no {address}: no object has this key, and none begins with it and a slash."
         )
     return objects
-
-
-def _listed(item: "ObjectTypeDef") -> StoredObject:
-    return StoredObject(item["Key"], item["Size"], item["ETag"])
 
 
 def _prefix_of(key: str, objects: Sequence[StoredObject]) -> str | None:

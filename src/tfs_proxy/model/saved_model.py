@@ -55,11 +55,21 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
         graphs = [part for number, part in parts if number == graph_nodes.META_GRAPHS]
         if not graphs and any(number == graph_nodes.NODES for number, _ in parts):
             raise DiscoveryError(f"{path} is {FROZEN_GRAPH}.")
-        return _summary([_MetaGraph.of(graph) for graph in graphs])
+        read = [_MetaGraph.of(graph) for graph in graphs]
     except MalformedProtobuf as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
     except (OSError, ValueError) as error:
         raise DiscoveryError(f"{path} cannot be read: {error}.") from None
+    if not read:
+        raise DiscoveryError(f"{path} is damaged: it holds no graph.")
+    served = next((graph for graph in read if graph.tags == (SERVE_TAG,)), None)
+    return SavedModelSummary(
+        tags=tuple(graph.tags for graph in read),
+        tensorflow_version=read[0].tensorflow_version,
+        signatures=served.signatures if served else {},
+        lost_variables=served.lost if served else (),
+        ops=read[0].ops,
+    )
 
 
 class _MetaGraph(Struct, frozen=True):
@@ -97,19 +107,6 @@ class _MetaGraph(Struct, frozen=True):
         )
         ops = tuple(text(dict(views(op)).get(LISTED_NAME, NOTHING)) for op in listed)
         return cls(tuple(tags), version, signatures, lost, ops)
-
-
-def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
-    if not graphs:
-        raise MalformedProtobuf("it holds no graph")
-    served = next((graph for graph in graphs if graph.tags == (SERVE_TAG,)), None)
-    return SavedModelSummary(
-        tags=tuple(graph.tags for graph in graphs),
-        tensorflow_version=graphs[0].tensorflow_version,
-        signatures=served.signatures if served else {},
-        lost_variables=served.lost if served else (),
-        ops=graphs[0].ops,
-    )
 
 
 def read_signature(name: str, message: memoryview) -> Signature:

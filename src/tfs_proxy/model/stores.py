@@ -20,7 +20,7 @@ from tfs_proxy.model import s3
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import ChosenObjects, StoredObject, disk_errors
 from tfs_proxy.values.errors import ArchiveError
-from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.s3_client import CONNECT_SECONDS, S3_SCHEME
 
 if TYPE_CHECKING:

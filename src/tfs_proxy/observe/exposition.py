@@ -175,7 +175,15 @@ class _Reader:
 
     def _begin(self, name: str) -> tuple[str, list[str]] | None:
         """The legal name of samples called ``name``, and their list; None if that name is of another kind."""
-        described, kind, suffix = self._family_of(name)
+        described, kind, suffix = name, self._kinds.get(name, ""), ""
+        if not kind:
+            each = ((kind, suffix) for kind, suffixes in _SUFFIXES.items() for suffix in suffixes)
+            fits = (
+                (name.removesuffix(suffix), kind, suffix)
+                for kind, suffix in each
+                if name.endswith(suffix) and self._kinds.get(name.removesuffix(suffix)) == kind
+            )
+            described, kind, suffix = next(fits, (name, _UNTYPED, ""))
         base = legal_name(described)
         if kind == "counter":
             base, suffix = base.removesuffix("_total"), "_total"
@@ -184,17 +192,6 @@ class _Reader:
             help_text = self._helps.get(described) or f"The model server's own metric {described}."
             family = self._families[base] = MergedFamily(base, kind, help_text)
         return (base + suffix, family.samples) if family.kind == kind else None
-
-    def _family_of(self, name: str) -> tuple[str, str, str]:
-        """Described name that a sample belongs to, its kind, and the rest of the sample's name."""
-        if kind := self._kinds.get(name):
-            return name, kind, ""
-        for kind, suffixes in _SUFFIXES.items():
-            for suffix in suffixes:
-                base = name.removesuffix(suffix)
-                if base != name and self._kinds.get(base) == kind:
-                    return base, kind, suffix
-        return name, _UNTYPED, ""
 
 
 # PERF: the series of a server are the same from scrape to scrape.

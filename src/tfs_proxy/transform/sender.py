@@ -13,7 +13,7 @@ from msgspec import Struct
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
 from tfs_proxy.values.errors import AnswerTooLarge, ServerLost, SettingsError, UpstreamError, UpstreamTimeout
-from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts

@@ -21,53 +21,44 @@ class StopServing(TfsProxyError):
 
     exit_status = 1
 
+    def __init_subclass__(cls, exit_status: int = 0) -> None:
+        cls.exit_status = exit_status or cls.exit_status
 
-class SettingsError(StopServing):
+
+class SettingsError(StopServing, exit_status=2):
     """A variable or flag has a value that can't be used."""
 
-    exit_status = 2
 
-
-class ArchiveError(StopServing):
+class ArchiveError(StopServing, exit_status=2):
     """The model archive is refused or can't be fetched."""
-
-    exit_status = 2
 
 
 class NoArchive(ArchiveError):
     """There is nothing at the path of the model archive."""
 
 
-class DiscoveryError(StopServing):
+class DiscoveryError(StopServing, exit_status=2):
     """There is no servable model, or two share a name."""
-
-    exit_status = 2
 
 
 class NoModelFound(DiscoveryError):
     """The archive has no SavedModel; its script may still be the model."""
 
 
-class ExportError(StopServing):
+class ExportError(StopServing, exit_status=2):
     """A model file is refused, or can't become a SavedModel."""
 
-    exit_status = 2
 
-
-class RequirementsError(StopServing):
+class RequirementsError(StopServing, exit_status=3):
     """The script's requirements can't be installed."""
 
-    exit_status = 3
 
-
-class ScriptLoadError(StopServing):
+class ScriptLoadError(StopServing, exit_status=3):
     """The script can't be imported, or has no handler.
 
     ``report`` is the traceback of its import, as text, if there is one; ``missing`` the module that an
     import statement did not find, or found without what it asks for.
     """
-
-    exit_status = 3
 
     def __init__(self, text: str, *, report: str = "", missing: str = "") -> None:
         super().__init__(text)
@@ -77,26 +68,22 @@ class ScriptLoadError(StopServing):
             self.add_note(report)
 
 
-class ModelLoadError(StopServing):
+class ModelLoadError(StopServing, exit_status=4):
     """The model server says why a version can't load, or ended while it loaded.
 
     ``ended_with`` is its exit status then, negative for a signal.
     """
-
-    exit_status = 4
 
     def __init__(self, text: str, *, ended_with: int | None = None) -> None:
         super().__init__(text)
         self.ended_with = ended_with
 
 
-class NotEnoughResources(StopServing):
+class NotEnoughResources(StopServing, exit_status=4):
     """A model does not fit with those that are loaded; HTTP has status 507 for it.
 
     ``missing_bytes`` is the memory that would have to be given back first; 0 if something else is short.
     """
-
-    exit_status = 4
 
     def __init__(self, text: str, missing_bytes: int = 0) -> None:
         super().__init__(text)
@@ -119,28 +106,20 @@ class ProgramNotRun(OtherProgramEnded):
     """The program that the container was asked to run is not there, or can't be run."""
 
 
-class Interrupted(StopServing):
+class Interrupted(StopServing, exit_status=130):
     """A signal stopped a command that would have ended by itself."""
 
-    exit_status = 130
 
-
-class StartTimeout(StopServing):
+class StartTimeout(StopServing, exit_status=5):
     """Something was not ready within the wait time."""
 
-    exit_status = 5
 
-
-class ProcessGaveUp(StopServing):
+class ProcessGaveUp(StopServing, exit_status=6):
     """A process died more often than it may be restarted."""
 
-    exit_status = 6
 
-
-class ServerLost(StopServing):
+class ServerLost(StopServing, exit_status=6):
     """No server listens at the address to which a transform job sends its records."""
-
-    exit_status = 6
 
 
 class RequestError(TfsProxyError):

@@ -18,6 +18,11 @@ PROC = Path("/proc")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
+def growing_pause(attempt: int, first_seconds: float, longest_seconds: float) -> float:
+    """Seconds to wait after attempt ``attempt``, counted from 1: they double up to the longest."""
+    return min(first_seconds * 2.0 ** min(attempt - 1, 64), longest_seconds)
+
+
 def has_ended(pid: int, proc: Path = PROC) -> bool:
     """True if a process is gone, or waits to be collected."""
     try:

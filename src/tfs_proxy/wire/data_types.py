@@ -8,44 +8,16 @@ _REFERENCE = 100
 """Added to the number of a type for a reference to it."""
 
 
-class DataType(IntEnum):
-    """tensorflow.DataType, as in TensorProto.dtype and TensorInfo.dtype."""
-
-    DT_INVALID = 0
-    DT_FLOAT = 1
-    DT_DOUBLE = 2
-    DT_INT32 = 3
-    DT_UINT8 = 4
-    DT_INT16 = 5
-    DT_INT8 = 6
-    DT_STRING = 7
-    DT_COMPLEX64 = 8
-    DT_INT64 = 9
-    DT_BOOL = 10
-    DT_QINT8 = 11
-    DT_QUINT8 = 12
-    DT_QINT32 = 13
-    DT_BFLOAT16 = 14
-    DT_QINT16 = 15
-    DT_QUINT16 = 16
-    DT_UINT16 = 17
-    DT_COMPLEX128 = 18
-    DT_HALF = 19
-    DT_RESOURCE = 20
-    DT_VARIANT = 21
-    DT_UINT32 = 22
-    DT_UINT64 = 23
-    DT_FLOAT8_E5M2 = 24
-    DT_FLOAT8_E4M3FN = 25
-    DT_FLOAT8_E4M3FNUZ = 26
-    DT_FLOAT8_E4M3B11FNUZ = 27
-    DT_FLOAT8_E5M2FNUZ = 28
-    DT_INT4 = 29
-    DT_UINT4 = 30
-    DT_INT2 = 31
-    DT_UINT2 = 32
-    DT_FLOAT4_E2M1FN = 33
-
+DataType = IntEnum(
+    "DataType",
+    "DT_INVALID DT_FLOAT DT_DOUBLE DT_INT32 DT_UINT8 DT_INT16 DT_INT8 DT_STRING DT_COMPLEX64 DT_INT64 "
+    "DT_BOOL DT_QINT8 DT_QUINT8 DT_QINT32 DT_BFLOAT16 DT_QINT16 DT_QUINT16 DT_UINT16 DT_COMPLEX128 "
+    "DT_HALF DT_RESOURCE DT_VARIANT DT_UINT32 DT_UINT64 DT_FLOAT8_E5M2 DT_FLOAT8_E4M3FN "
+    "DT_FLOAT8_E4M3FNUZ DT_FLOAT8_E4M3B11FNUZ DT_FLOAT8_E5M2FNUZ DT_INT4 DT_UINT4 DT_INT2 DT_UINT2 "
+    "DT_FLOAT4_E2M1FN",
+    start=0,
+)
+"""tensorflow.DataType, as in TensorProto.dtype and TensorInfo.dtype, in the order of the numbers."""
 
 _NAMES = {
     **{data_type.value: data_type.name for data_type in DataType},

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.data_types import data_type_name
 from tfs_proxy.wire.error_body import error_body, error_text
 from tfs_proxy.wire.protos import POOL

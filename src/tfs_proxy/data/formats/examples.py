@@ -89,8 +89,11 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
         if feature is None:
             names = from_client(", ".join(sorted(record))[:200] or "none")
             raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names}.')
-        wanted = _wanted(feature, spec, len(records))
-        rows.append(typed(_values(feature, spec), spec, subject).reshape(_shape(feature, wanted, subject)))
+        wanted, values = _wanted(feature, spec, len(records)), feature.values
+        # Such records have no type for booleans.
+        if spec.dtype == "DT_BOOL" and values.dtype.kind == "i" and bool(np.isin(values, (0, 1)).all()):
+            values = values.astype(np.bool_)
+        rows.append(typed(values, spec, subject).reshape(_shape(feature, wanted, subject)))
         if rows[-1].shape != rows[0].shape:
             raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
     if not shapes.is_possible((len(rows), *rows[0].shape)):
@@ -111,13 +114,6 @@ def _wanted(feature: Feature, spec: TensorSpec, records: int) -> shapes.Declared
 
 def _size(shape: Sequence[int | None]) -> int:
     return prod(length for length in shape if length is not None)
-
-
-def _values(feature: Feature, spec: TensorSpec) -> npt.NDArray[Any]:
-    """Convert whole numbers 0 and 1 for an input of booleans: such records have no type for them."""
-    values = feature.values
-    is_bool = spec.dtype == "DT_BOOL" and values.dtype.kind == "i" and bool(np.isin(values, (0, 1)).all())
-    return values.astype(np.bool_) if is_bool else values
 
 
 def _shape(feature: Feature, wanted: shapes.Declared, subject: str) -> Shape:
@@ -248,7 +244,9 @@ def decode_recordio(body: bytes, signature: Signature, budget: MemoryBudget) -> 
     records = list(_recordio_records(body, budget))
     if len(signature.inputs) == 1:
         (name,) = signature.inputs
-        records = [_renamed(record, name) for record in records]
+        for record in records:
+            if VALUES in record:
+                record.setdefault(name, record[VALUES])
     return batch_of_features(records, signature)
 
 
@@ -257,26 +255,16 @@ def examples_of_recordio(body: bytes, budget: MemoryBudget) -> Examples:
     return examples_of_features(list(_recordio_records(body, budget)), budget)
 
 
-def _renamed(record: Record, name: str) -> Record:
-    if name not in record and VALUES in record:
-        return {**record, name: record[VALUES]}
-    return record
-
-
-def _recordio_records(body: bytes, budget: MemoryBudget) -> Iterator[Record]:
+def _recordio_records(body: bytes, budget: MemoryBudget) -> Iterator[dict[str, Feature]]:
     for number, message in enumerate(_messages(body), 1):
         budget.take(RECORD_BYTES, f"Record {number}, with those before it,")
+        try:
+            features = list(message.features.items())
+        except UnicodeDecodeError:
+            raise BadInput(f"Record {number} has a feature whose name is not UTF-8.") from None
         yield {
-            name: _feature(value, f'Record {number}, feature "{name}",', budget)
-            for name, value in _features(message, number)
+            name: _feature(value, f'Record {number}, feature "{name}",', budget) for name, value in features
         }
-
-
-def _features(message: RecordIORecord, number: int) -> list[tuple[str, Any]]:
-    try:
-        return list(message.features.items())
-    except UnicodeDecodeError:
-        raise BadInput(f"Record {number} has a feature whose name is not UTF-8.") from None
 
 
 def _messages(body: bytes) -> Iterator[RecordIORecord]:

@@ -49,14 +49,8 @@ def masked_crc32c(data: bytes | memoryview) -> int:
 def tfrecord_frame(payload: bytes) -> bytes:
     """Write ``payload`` as one TFRecord."""
     length = struct.pack("<Q", len(payload))
-    return b"".join(
-        (
-            length,
-            TFRECORD_TAIL.pack(masked_crc32c(length)),
-            payload,
-            TFRECORD_TAIL.pack(masked_crc32c(payload)),
-        )
-    )
+    sums = [TFRECORD_TAIL.pack(masked_crc32c(each)) for each in (length, payload)]
+    return b"".join((length, sums[0], payload, sums[1]))
 
 
 def recordio_frame(payload: bytes) -> bytes:

@@ -81,7 +81,12 @@ def read_npy(
         values = np.empty(0, dtype)
     if dtype.kind in "SU":
         (budget or MemoryBudget()).take(count * (STRING_BYTES + dtype.itemsize), name)
-        values = _strings(values, name)
+        try:
+            texts = values if dtype.kind == "S" else [text.encode() for text in values.tolist()]
+            values = np.array(texts, BYTES)
+        except (ValueError, SystemError):
+            # NOTE: SystemError is what numpy raises for code points past the last.
+            raise BadInput(f"{name} has text that is not Unicode.") from None
     return values.reshape(shape, order="F" if fortran else "C")
 
 
@@ -155,16 +160,6 @@ def _dtype(descr: str, name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _strings(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    if values.dtype.kind == "S":
-        return values.astype(BYTES)
-    try:
-        return np.array([text.encode() for text in values.tolist()], BYTES)
-    except (ValueError, SystemError):
-        # NOTE: SystemError is what numpy raises for code points past the last.
-        raise BadInput(f"{name} has text that is not Unicode.") from None
-
-
 def _fixed_width(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     flat = array.ravel().tolist()
     if any(value.endswith(b"\0") for value in flat):
@@ -217,7 +212,13 @@ def read_npz(body: bytes, budget: MemoryBudget) -> dict[str, npt.NDArray[Any]]:
         raise BadInput("The body is not an npz archive: it is not a zip file, or it is cut off.") from None
     with archive:
         members = archive.infolist()
-        _check(members, budget)
+        budget.take(sum(member.file_size for member in members), "The npz archive")
+        if len({_name(member) for member in members}) != len(members):
+            raise BadInput("The npz archive has two members with the same name.")
+        for member in members:
+            if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
+                what = "is encrypted or compressed by a method that can't be read: use deflate"
+                raise BadInput(f"{_place(member)} {what}.")
         return {_name(member): _array(archive, member, budget) for member in members}
 
 
@@ -228,18 +229,6 @@ def write_npz(outputs: Outputs) -> bytes:
         for name, array in outputs.items():
             archive.writestr(zipfile.ZipInfo(f"{name}{_SUFFIX}", _MADE), write_npy(array))
     return buffer.getvalue()
-
-
-def _check(members: list[zipfile.ZipInfo], budget: MemoryBudget) -> None:
-    budget.take(sum(member.file_size for member in members), "The npz archive")
-    names = [_name(member) for member in members]
-    if len(set(names)) != len(names):
-        raise BadInput("The npz archive has two members with the same name.")
-    for member in members:
-        if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
-            raise BadInput(
-                f"{_place(member)} is encrypted or compressed by a method that can't be read: use deflate."
-            )
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: MemoryBudget) -> npt.NDArray[Any]:

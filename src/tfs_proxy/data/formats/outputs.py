@@ -96,7 +96,6 @@ def columns_of_outputs(outputs: Outputs) -> bytes:
     """Write arrays by output name in column form; raises NotAcceptable for values that JSON can't carry."""
     outputs = portable(outputs, media.JSON)
     columns = {name: whole(outputs[name], as_base64=_as_base64(name)) for name in outputs}
-
     return dumps({OUTPUTS: (next(iter(columns.values())) if len(columns) == 1 else columns)})
 
 
@@ -106,15 +105,12 @@ def _as_base64(name: str) -> bool:
 
 def lines_of_outputs(outputs: Outputs) -> bytes:
     """Write outputs, each ``[records, ...]``."""
-    return b"".join([_lines_of(piece) for piece in by_records(outputs)])
-
-
-def _lines_of(outputs: Outputs) -> bytes:
-    names = sorted(outputs)
-    columns = [rows(outputs[name], as_base64=_as_base64(name)) for name in names]
-    if len(columns) == 1:
-        return _lines(columns[0])
-    return _lines([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)])
+    names, text = sorted(outputs), []
+    for piece in by_records(outputs):
+        columns = [rows(piece[name], as_base64=_as_base64(name)) for name in names]
+        by_row = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        text.append(_lines(columns[0] if len(columns) == 1 else by_row))
+    return b"".join(text)
 
 
 def lines_of_values(values: Sequence[Any]) -> bytes:
@@ -122,7 +118,7 @@ def lines_of_values(values: Sequence[Any]) -> bytes:
     return _lines([orjson.Fragment(json.dumps(value, separators=(",", ":"))) for value in values])
 
 
-def _lines(records: Sequence[Any]) -> bytes:
+def _lines(records: Iterable[Any]) -> bytes:
     return b"".join([dumps(record) + b"\n" for record in records])
 
 
@@ -188,12 +184,9 @@ def _cell(leaf: Any) -> str:
 
 
 def _written(records: Iterable[list[str]]) -> bytes:
-    return "".join([_line(cells) + "\n" for cells in records]).encode()
-
-
-def _line(cells: Sequence[str]) -> str:
-    """Join one record's cells; a lone empty cell is quoted, since an empty line would be no record."""
-    return '""' if list(cells) == [""] else ",".join(map(_quoted, cells))
+    # A lone empty cell is quoted, since an empty line would be no record.
+    lines = ('""' if cells == [""] else ",".join(map(_quoted, cells)) for cells in records)
+    return "".join([f"{line}\n" for line in lines]).encode()
 
 
 def _quoted(cell: str) -> str:

@@ -39,14 +39,8 @@ def _row(name: str, tensorflow: str, *, has_json: bool = True) -> Datatype:
 
 _ROWS = (
     _row("BOOL", "DT_BOOL"),
-    _row("UINT8", "DT_UINT8"),
-    _row("UINT16", "DT_UINT16"),
-    _row("UINT32", "DT_UINT32"),
-    _row("UINT64", "DT_UINT64"),
-    _row("INT8", "DT_INT8"),
-    _row("INT16", "DT_INT16"),
-    _row("INT32", "DT_INT32"),
-    _row("INT64", "DT_INT64"),
+    *(_row(f"UINT{bits}", f"DT_UINT{bits}") for bits in (8, 16, 32, 64)),
+    *(_row(f"INT{bits}", f"DT_INT{bits}") for bits in (8, 16, 32, 64)),
     _row("FP16", "DT_HALF", has_json=False),
     Datatype("BF16", "DT_BFLOAT16", ARRAY_TYPES["DT_BFLOAT16"], 2, has_json=False),
     _row("FP32", "DT_FLOAT"),

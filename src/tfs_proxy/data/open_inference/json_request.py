@@ -286,15 +286,12 @@ def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArra
             raise BadInput(f"{subject}: value {number + 1} has half a surrogate pair.") from None
         return array
     if datatype.array.kind in "iu":
-        _check_range(leaves, datatype, subject)
+        limits = np.iinfo(datatype.array)
+        for number, leaf in enumerate(leaves, 1):
+            if not limits.min <= leaf <= limits.max:
+                what = f"{_shown(leaf)}, which {datatype.name} can't hold"
+                raise BadInput(f"{subject}: value {number} is {what}.")
     return np.array(leaves, datatype.array)
-
-
-def _check_range(leaves: Sequence[int], datatype: Datatype, subject: str) -> None:
-    limits = np.iinfo(datatype.array)
-    for number, leaf in enumerate(leaves, 1):
-        if not limits.min <= leaf <= limits.max:
-            raise BadInput(f"{subject}: value {number} is {_shown(leaf)}, which {datatype.name} can't hold.")
 
 
 def _shown(value: Any) -> str:

@@ -71,7 +71,13 @@ def document_of(service: Service) -> Part:
         paths |= _whole(parts["open_inference"])
         schemas |= parts["open_inference_schemas"]
         for model in service.models or ((service.default,) if service.default_model else ()):
-            paths |= _infer_paths(model, by_script=service.open_inference == "script")
+            # A label may take the place of a version.
+            known = (*model.labels, *model.versions) if model.versions else ()
+            targets = {"": [], "/versions/{version}": [_parameter("version", LABEL, known)]}
+            by_script = service.open_inference == "script"
+            inferences = {"/infer": infer_bodies(model, by_script=by_script)}
+            part = "open_inference_model"
+            paths |= _model_paths("/v2/models", part, model, targets, inferences, by_script=by_script)
     limit = f"{service.max_payload_bytes:,}"
     headers = {"405": ("Allow",), "503": ("Retry-After",)}
     responses = {
@@ -152,14 +158,6 @@ def _invocations(service: Service, schemas: dict[str, Any]) -> Part:
             **({} if signature is None else {INPUT_NAMES: sorted(signature.inputs)}),
         }
     )
-
-
-def _infer_paths(model: DescribedModel, *, by_script: bool) -> Part:
-    """Paths of the Open Inference Protocol below ``/v2``, where a label may take the place of a version."""
-    known = (*model.labels, *model.versions) if model.versions else ()
-    targets = {"": [], "/versions/{version}": [_parameter("version", LABEL, known)]}
-    bodies = {"/infer": infer_bodies(model, by_script=by_script)}
-    return _model_paths("/v2/models", "open_inference_model", model, targets, bodies, by_script=by_script)
 
 
 def _model_paths(

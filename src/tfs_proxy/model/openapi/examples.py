@@ -23,7 +23,7 @@ from tfs_proxy.model.report.served import SAMPLE_TEXT, sample_inputs, sample_siz
 from tfs_proxy.values.batch import BYTES, Outputs
 from tfs_proxy.values.errors import RequestError
 from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import array_type
 from tfs_proxy.wire.protos import Example, RecordIORecord
@@ -114,10 +114,14 @@ def example_bodies(signature: Signature, string: bytes) -> Mapping[str, bytes]:
     Every string input is ``string``; picture types have pictures. Each body has been read back, so a type
     that can't carry the model's inputs is missing.
     """
-    try:
-        inputs = {name: sample_array(spec, string) for name, spec in signature.inputs.items()}
-    except RequestError:
-        return {}
+    inputs: dict[str, npt.NDArray[Any]] = {}
+    for name, spec in signature.inputs.items():
+        try:
+            dtype = array_type(spec)
+        except RequestError:
+            return {}
+        value: Any = string if dtype == BYTES else True if dtype.kind == "b" else 1
+        inputs[name] = np.full(sample_sizes(spec), value, dtype)
     bodies = {media.JSON: json.dumps(sample_inputs(signature, json_string(string))).encode()}
     counted = any(map(has_records, signature.inputs.values()))
     records = inputs if counted else {name: array[None] for name, array in inputs.items()}
@@ -130,13 +134,6 @@ def example_bodies(signature: Signature, string: bytes) -> Mapping[str, bytes]:
         **{name: body for name, body in raw.items() if _is_read(body, name, signature)},
     }
     return {name: read[name] for name in FORMATS if name in read}
-
-
-def sample_array(spec: TensorSpec, string: bytes) -> npt.NDArray[Any]:
-    """One record of an input. Raises BadInput for a dtype that arrays don't carry."""
-    dtype = array_type(spec)
-    value: Any = string if dtype == BYTES else True if dtype.kind == "b" else 1
-    return np.full(sample_sizes(spec), value, dtype)
 
 
 def _is_read(body: bytes, media_type: str, signature: Signature, inputs: Outputs | None = None) -> bool:

@@ -134,26 +134,18 @@ def _tensor(spec: TensorSpec, from_axis: int) -> Schema:
     """Schema of nested lists of the declared shape from an axis on; of any shape if its rank is unknown."""
     if spec.shape is None:
         return NESTED
-    schema = _element(spec.dtype)
+    # Types that text can't carry are never sent as JSON.
+    kind, dtype = DTYPES.get(spec.dtype, (Kind.FLOAT, np.dtype(np.float32)))
+    schema: Schema = component("Text") if kind is Kind.STRING else {"type": "boolean"}
+    if kind is Kind.INTEGER:
+        limits = np.iinfo(dtype)
+        schema = {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
+    elif kind is Kind.FLOAT:
+        limit = float(np.finfo(dtype).max)
+        schema = {"type": "number", "minimum": -limit, "maximum": limit}
     sizes: Sequence[int | None] = spec.shape[from_axis:]
     for size in reversed(sizes):
         schema = {"type": "array", "items": schema}
         if size is not None:
             schema |= {"minItems": size, "maxItems": size}
     return schema
-
-
-def _element(dtype: str) -> Schema:
-    """Schema of a value of a TensorFlow type; types that text can't carry are never sent as JSON."""
-    kind, array_type = DTYPES.get(dtype, (Kind.FLOAT, np.dtype(np.float32)))
-    match kind:
-        case Kind.STRING:
-            return component("Text")
-        case Kind.BOOL:
-            return {"type": "boolean"}
-        case Kind.INTEGER:
-            limits = np.iinfo(array_type)
-            return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
-        case Kind.FLOAT:
-            limit = float(np.finfo(array_type).max)
-            return {"type": "number", "minimum": -limit, "maximum": limit}

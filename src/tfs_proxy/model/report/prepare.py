@@ -117,7 +117,15 @@ def prepare(
     models = tuple(
         ServedModel(model.name, bases[model.name], tuple(sorted(model.versions))) for model in served.models
     )
-    check_labels(settings, models)
+    versions = {version for model in models for version in model.versions}
+    # Labels of a run with many archives are for those that have such versions.
+    for label, version in settings.version_labels.items() if settings.loaded_as is None else ():
+        if version not in versions:
+            existing = ", ".join(map(str, sorted(versions))) or "none, because there is no model"
+            raise SettingsError(
+                f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
+                f"no model has version {version}; existing versions: {existing}."
+            )
     return Prepared(
         settings=settings,
         served=served,
@@ -154,20 +162,3 @@ def check_worker_class(settings: Settings) -> None:
             "SAGEMAKER_GUNICORN_WORKER_CLASS=gevent can't be used: gevent is not installed. "
             "Install it (pip install gevent), or take gthread."
         )
-
-
-def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
-    """Raises SettingsError for a label on a version that no model has.
-
-    Labels of a run with many archives are for those that have such versions.
-    """
-    if settings.loaded_as is not None:
-        return
-    versions = {version for model in models for version in model.versions}
-    for label, version in settings.version_labels.items():
-        if version not in versions:
-            existing = ", ".join(map(str, sorted(versions))) or "none, because there is no model"
-            raise SettingsError(
-                f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
-                f"no model has version {version}; existing versions: {existing}."
-            )

@@ -1,7 +1,6 @@
 """Report on the script: its functions, oddities, and why it can't be used."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -39,13 +38,24 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
     if ast_names.fault:
         raise ScriptLoadError(f"{path} {ast_names.fault}.")
     if script_model:
-        sentence = f"{path} is the model itself{_functions(ast_names)}; no model server"
+        functions, why = ast_names.defined(script_syntax.SCRIPT_MODEL_FUNCTIONS), ", by what it imports"
+        if functions:
+            defaults = () if "transform_fn" in functions else script_syntax.SCRIPT_MODEL_FUNCTIONS[1:-1]
+            missing = [name for name in defaults if name not in functions]
+            rest = f" (and the default of {words_joined(missing)})" if missing else ""
+            why = f": it defines {words_joined(functions)}{rest}"
+        sentence = f"{path} is the model itself{why}; no model server"
     else:
         in_parts = ", and reads bodies in parts" if script_syntax.reads_in_parts(ast_names) else ""
         sentence = f"{path} defines {_handlers(ast_names)}{in_parts}"
+    # Functions of the other kind of script are never called.
+    others = script_syntax.HANDLERS if script_model else script_syntax.SCRIPT_MODEL_FUNCTIONS
+    uncalled = ast_names.defined(others)
+    why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
+    note = f"{words_joined(uncalled)} in {path} {_are(uncalled)} not called: {why}."
     return ScriptFindings(
         sentence=sentence,
-        notes=_notes(ast_names, path, script_model=script_model),
+        notes=(note,) if uncalled else (),
         warnings=script_syntax.doubts_about(ast_names, path, script_model=script_model),
         fault=script_syntax.fault_of(ast_names, path, script_model=script_model),
         one_thread=tuple(script_syntax.bound_to_one_thread(ast_names, path)),
@@ -63,26 +73,6 @@ def _handlers(ast_names: script_syntax.AstNames) -> str:
             return f"handler, which is used; its {words_joined(unused)} {_are(unused)} not{also}"
         case handlers:
             return words_joined(handlers)
-
-
-def _functions(ast_names: script_syntax.AstNames) -> str:
-    """Reason why a script is the model itself, for the report."""
-    functions = ast_names.defined(script_syntax.SCRIPT_MODEL_FUNCTIONS)
-    if not functions:
-        return ", by what it imports"
-    defaults = [] if "transform_fn" in functions else list(script_syntax.SCRIPT_MODEL_FUNCTIONS[1:-1])
-    missing = [name for name in defaults if name not in functions]
-    rest = f" (and the default of {words_joined(missing)})" if missing else ""
-    return f": it defines {words_joined(functions)}{rest}"
-
-
-def _notes(ast_names: script_syntax.AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
-    """Warnings on functions of the other kind of script, which are never called."""
-    uncalled = ast_names.defined(
-        script_syntax.HANDLERS if script_model else script_syntax.SCRIPT_MODEL_FUNCTIONS
-    )
-    why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
-    return (f"{words_joined(uncalled)} in {path} {_are(uncalled)} not called: {why}.",) if uncalled else ()
 
 
 def _are(names: Sequence[str]) -> str:

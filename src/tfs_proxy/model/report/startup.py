@@ -210,7 +210,17 @@ def _load_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
             f"won't load: neither TensorFlow nor TensorFlow Text has its op {unknown[0]}, only a server "
             "that was built with the library which registers it."
         )
-    if damage := _warmup_damage(folder):
+    path, damage = folder / WARMUP_FILE, ""
+    if path.exists() and not path.is_file():
+        damage = "is not a file"
+    elif path.exists():
+        try:
+            with path.open("rb") as file:
+                for _ in tfrecords(file, max_bytes=path.stat().st_size):
+                    pass
+        except (BadInput, PayloadTooLarge) as error:
+            damage = f"can't be read: {error}".removesuffix(".")
+    if damage:
         yield f"won't load: {WARMUP_FILE} {damage}."
     if ("serve",) not in summary.tags:
         tags = "; ".join(", ".join(tags) or "none" for tags in summary.tags)
@@ -238,22 +248,6 @@ def _answer_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
             "tf.numpy_function), which a SavedModel lacks. Export it with TensorFlow's own operations; "
             "Python goes into inference.py."
         )
-
-
-def _warmup_damage(folder: Path) -> str | None:
-    """Say what is wrong with a version's recorded requests, without which it does not load."""
-    path = folder / WARMUP_FILE
-    if not path.exists():
-        return None
-    if not path.is_file():
-        return "is not a file"
-    try:
-        with path.open("rb") as file:
-            for _ in tfrecords(file, max_bytes=path.stat().st_size):
-                pass
-    except (BadInput, PayloadTooLarge) as error:
-        return f"can't be read: {error}".removesuffix(".")
-    return None
 
 
 def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iterator[str]:

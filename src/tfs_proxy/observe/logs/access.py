@@ -142,7 +142,12 @@ def read_access_line(raw: bytes) -> RequestLine | None:
     if parts is None or request is None:
         return None
     model, *stages = parts[2].decode("ascii").split(";")
-    seconds, reason = [], _said(parts[3].decode("ascii", "replace"), request)
+    seconds, reason = [], parts[3].decode("ascii", "replace")
+    if not request.grpc_status:  # in the words of nginx, else of the server of a gRPC call
+        reason = unquote(reason)
+    else:
+        said = reason[1:] if reason.startswith("-") else reason.removesuffix("-")
+        reason = model_server_reason(unquote(said))
     if len(stages) == len(STAGES) + 1:
         seconds, reason = [_seconds(text) for text in stages[:-1]], reason or unquote(stages[-1])
     return RequestLine(
@@ -151,13 +156,6 @@ def read_access_line(raw: bytes) -> RequestLine | None:
         next(filter(is_model_name, (model, request.model)), ""),  # the worker's, else the client's
         _taken(seconds),
     )
-
-
-def _said(text: str, request: FinishedRequest) -> str:
-    """Reason of a refusal in the words of nginx, or of the server of a gRPC call."""
-    if not request.grpc_status:
-        return unquote(text)
-    return model_server_reason(unquote(text[1:] if text.startswith("-") else text.removesuffix("-")))
 
 
 def _taken(seconds: Sequence[float]) -> dict[str, float]:

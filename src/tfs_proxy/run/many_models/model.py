@@ -19,7 +19,7 @@ from tfs_proxy.values.errors import (
     NotEnoughResources,
     TfsProxyError,
 )
-from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import NotReached, UpstreamUnavailable
-from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.values.processes import growing_pause
 
 BREAKS = 3
 """Connections that break in a row before a circuit opens: one alone may be the request's own doing."""

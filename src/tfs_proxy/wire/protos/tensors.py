@@ -8,7 +8,7 @@ written if a client expects them. bfloat16 needs no library: it is float32 here,
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -69,34 +69,19 @@ FIXED_LISTS: Mapping[int, int] = {
 """Types whose packed list is the array's own memory, with that list's field number."""
 
 _VARINT_LISTS: Mapping[int, int] = {
-    DataType.DT_INT32: _WHOLE,
-    DataType.DT_UINT8: _WHOLE,
-    DataType.DT_INT16: _WHOLE,
-    DataType.DT_INT8: _WHOLE,
-    DataType.DT_UINT16: _WHOLE,
-    **dict.fromkeys((*QUANTIZED, *SMALL), _WHOLE),
+    **dict.fromkeys((DataType.DT_INT32, DataType.DT_UINT8, DataType.DT_INT16, DataType.DT_INT8), _WHOLE),
+    **dict.fromkeys((DataType.DT_UINT16, *QUANTIZED, *SMALL), _WHOLE),
     DataType.DT_INT64: 10,
     DataType.DT_UINT32: 16,
     DataType.DT_UINT64: 17,
 }
 
 _NARROW = {number for number, field_number in _VARINT_LISTS.items() if field_number == _WHOLE}
-_LISTS: dict[int, Callable[["TensorProto"], Iterable[Any]]] = {
-    DataType.DT_FLOAT: lambda tensor: tensor.float_val,
-    DataType.DT_DOUBLE: lambda tensor: tensor.double_val,
-    DataType.DT_COMPLEX64: lambda tensor: tensor.scomplex_val,
-    DataType.DT_INT64: lambda tensor: tensor.int64_val,
-    DataType.DT_BOOL: lambda tensor: tensor.bool_val,
-    DataType.DT_BFLOAT16: lambda tensor: tensor.half_val,
-    DataType.DT_COMPLEX128: lambda tensor: tensor.dcomplex_val,
-    DataType.DT_HALF: lambda tensor: tensor.half_val,
-    DataType.DT_UINT32: lambda tensor: tensor.uint32_val,
-    DataType.DT_UINT64: lambda tensor: tensor.uint64_val,
-    **dict.fromkeys(_NARROW, lambda tensor: tensor.int_val),
-}
-
 _INT32 = np.dtype(np.int32)
 _BITS: frozenset[int] = frozenset({DataType.DT_BFLOAT16, DataType.DT_HALF})
+_LISTS: Mapping[int, int] = {**FIXED_LISTS, **_VARINT_LISTS, **dict.fromkeys(_BITS, _HALVES)}
+"""Field numbers of the lists, by the types that have one of numbers."""
+
 _PAIRS: dict[int, np.dtype[Any]] = {
     DataType.DT_COMPLEX64: np.dtype(np.float32),
     DataType.DT_COMPLEX128: np.dtype(np.float64),
@@ -205,7 +190,7 @@ def _packed_strings(content: bytes, count: int) -> list[bytes]:
 def _listed(tensor: "TensorProto", kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
     if tensor.dtype in FLOAT8:
         return _filled(np.frombuffer(tensor.float8_val, kind), count)
-    numbers = _LISTS[tensor.dtype](tensor)
+    numbers = getattr(tensor, tensor.DESCRIPTOR.fields_by_number[_LISTS[tensor.dtype]].name)
     if tensor.dtype in _BITS:
         values = np.fromiter(numbers, _INT32).astype(np.uint16).view(kind)
     elif tensor.dtype in QUANTIZED:
@@ -274,7 +259,7 @@ def _as_bytes(value: object) -> bytes:
 def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
     if data_type in FIXED_LISTS:
         return message_field(FIXED_LISTS[data_type], [memory(array)])
-    if data_type in {DataType.DT_HALF, DataType.DT_BFLOAT16}:
+    if data_type in _BITS:
         return message_field(_HALVES, [_varints(np.ascontiguousarray(array).reshape(-1).view(np.uint16))])
     if data_type in FLOAT8:
         return message_field(_FLOAT8S, [memory(array)])
