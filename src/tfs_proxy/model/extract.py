@@ -51,7 +51,7 @@ def extract(archive: Path, target: Path, max_bytes: int, progress: Progress | No
         ) from error
     try:
         with TarReader(archive) as reader:
-            _Unpacking(archive, reader, target, max_bytes, progress).run()
+            _Unpacking(archive, reader, target, max_bytes, progress).unpack()
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, DamagedArchive):
@@ -79,7 +79,7 @@ class _Unpacking:
         self._bytes = 0
         self._members = 0
 
-    def run(self) -> None:
+    def unpack(self) -> None:
         for member in self._reader.members():
             self._progress(self._reader.packed_position, self._packed_bytes)
             self._check_room(member)

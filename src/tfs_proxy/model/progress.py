@@ -32,8 +32,7 @@ class ProgressLog:
     ) -> None:
         self._task = task
         self._cancelled = cancelled or threading.Event()
-        self._clock = clock
-        self._write = write
+        self._clock, self._write = clock, write
         self._start = self._last = clock()
         self._done = 0
         self._lock = threading.Lock()

@@ -140,9 +140,7 @@ class _Reader:
     """Parser that adds one server's text to ``families``; ``own`` is the label that its samples get."""
 
     def __init__(self, families: dict[str, MergedFamily], own: str, label: str) -> None:
-        self._families = families
-        self._own = own
-        self._label = label
+        self._families, self._own, self._label = families, own, label
         self._kinds: dict[str, str] = {}
         self._helps: dict[str, str] = {}
         self._samples: dict[str, tuple[str, list[str]] | None] = {}

@@ -106,14 +106,14 @@ class ControlApi:
 
     async def open(self, path: Path, for_clients: Path | None = None) -> None:
         """Listens on unix sockets: for workers, and for what nginx passes on."""
-        await self._server.open_unix(path)
+        await self._server.listen_at(path)
         if for_clients is not None:
-            await self._for_clients.open_unix(for_clients)
+            await self._for_clients.listen_at(for_clients)
 
     async def stand_in(self, listeners: Sequence[Listener], count: CountEarly | None = None) -> None:
         """Answers 503 on ``listeners`` until `release`; the sockets themselves stay open."""
         self._count_early = count
-        await self._standing_in.open([listener.dup() for listener in listeners])
+        await self._standing_in.listen([listener.dup() for listener in listeners])
 
     def release(self) -> None:
         """Leaves the listeners to the workers, which may accept from now on."""

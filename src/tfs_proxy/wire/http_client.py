@@ -42,11 +42,8 @@ class Deadline:
     __slots__ = ("_clock", "_end", "_seconds", "_server", "_write_seconds")
 
     def __init__(self, server: str, seconds: float, write_seconds: float, clock: Callable[[], float]) -> None:
-        self._server = server
-        self._seconds = seconds
-        self._write_seconds = write_seconds
-        self._clock = clock
-        self._end = clock() + seconds
+        self._server, self._seconds, self._write_seconds = server, seconds, write_seconds
+        self._clock, self._end = clock, clock() + seconds
 
     def to_write(self) -> float:
         """Seconds left for the server to take the request. Raises UpstreamTimeout if none are left."""
@@ -95,17 +92,14 @@ class Exchange:
     def __init__(
         self, server: str, head: bytes, body: bytes | Pieces, limit: Deadline | Patience, most_bytes: int
     ) -> None:
-        self._server = server
-        self._most_bytes = most_bytes
-        self._head = head
-        self._body = body
-        self._limit = limit
+        self._server, self._most_bytes = server, most_bytes
+        self._head, self._body, self._limit = head, body, limit
 
     @property
     def streams(self) -> bool:
         return not isinstance(self._body, bytes)
 
-    def run(self, connection: socket.socket) -> HttpResponse:
+    def answered_on(self, connection: socket.socket) -> HttpResponse:
         """Send the request, read the answer. Raises ConnectionError if none begins."""
         return self._run(connection, read_response)
 
@@ -150,9 +144,8 @@ class Exchange:
             send, body = self._connection.sendall, self._body
             if not isinstance(body, bytes):
                 send(self._head)
-                for piece in body():
-                    if piece:
-                        send(b"%x\r\n%b\r\n" % (len(piece), piece))
+                for piece in filter(None, body()):
+                    send(b"%x\r\n%b\r\n" % (len(piece), piece))
                 send(b"0\r\n\r\n")
                 self._limit.restart()
             elif len(body) <= _SMALL_BYTES:
@@ -234,8 +227,7 @@ class ConnectionPool:
         most_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._host = host
-        self._port = port
+        self._host, self._port = host, port
         self._host_header = f"Host: {authority(host, port)}\r\n"
         self._timeouts = timeouts
         self._idle: deque[socket.socket] = deque()
@@ -347,7 +339,7 @@ class ConnectionPool:
         """One request on an open connection; ConnectionError means that no answer had begun."""
         keeps = False
         try:
-            response = exchange.run(connection)
+            response = exchange.answered_on(connection)
             keeps = response.keeps_connection and not exchange.streams
         finally:
             if keeps and not self._closed and len(self._idle) < self._most_idle:

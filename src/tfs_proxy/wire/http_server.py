@@ -77,13 +77,13 @@ class HttpServer(OwnLoopServer):
         self.lifespan = self.config.lifespan_class(self.config)
         self.servers: list[asyncio.Server] = []
 
-    async def open(self, listeners: Sequence[socket.socket]) -> None:
+    async def listen(self, listeners: Sequence[socket.socket]) -> None:
         await self.startup(list(listeners))
 
-    async def open_unix(self, path: Path) -> None:
+    async def listen_at(self, path: Path) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
-        await self.open([listener])
+        await self.listen([listener])
 
     def close(self) -> None:
         """Stops accepting; requests in flight go on. Idempotent."""

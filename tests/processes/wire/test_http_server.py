@@ -37,7 +37,7 @@ def talk(
 
     async def exchange(listener: socket.socket) -> bytes:
         server = HttpServer(app_of(respond, LIMIT))
-        await server.open([listener])
+        await server.listen([listener])
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         answer = b""
         try:
@@ -128,7 +128,7 @@ def test_draining_answers_what_is_in_flight() -> None:
 
     async def scenario(listener: socket.socket) -> tuple[bytes, bytes]:
         server = HttpServer(app_of(wait))
-        await server.open([listener])
+        await server.listen([listener])
         idle, idle_writer = await asyncio.open_connection(*listener.getsockname())
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -118,9 +118,9 @@ class Pipeline:
     async def _start_and_watch(self) -> None:
         if self._nginx_program is None:
             log.warning("%s", NO_NGINX)
-            await self._server.open(self._listeners)
+            await self._server.listen(self._listeners)
         else:
-            await self._server.open_unix(self._workspace.client_socket)
+            await self._server.listen_at(self._workspace.client_socket)
             home = self._workspace.nginx
             home.mkdir()
             (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listeners))

@@ -133,7 +133,7 @@ class EndpointRun:
         return await self._run_loop.serve_and_drain(self._start_and_watch(), self._drain)
 
     async def _start_and_watch(self) -> None:
-        await self._server.open(self._listeners)
+        await self._server.listen(self._listeners)
         url = sockets.local_url(self._listeners)
         log.info("listening on %s", url)
         await self._hosting.start_all()
