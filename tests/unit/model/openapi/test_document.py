@@ -24,14 +24,12 @@ from support.openapi_documents import (
 )
 from tfs_proxy.data.registry import FORMATS
 from tfs_proxy.model.openapi.bodies import (
-    BY_SIGNATURE,
-    OF_ARRAYS,
     DescribedModel,
     ScriptBodies,
     Service,
 )
 from tfs_proxy.model.openapi.description import Description
-from tfs_proxy.model.openapi.document import document_of, document_text
+from tfs_proxy.model.openapi.document import document_text
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -117,12 +115,6 @@ def test_a_large_model_has_a_small_document() -> None:
     assert "examples" not in content["application/x-npy"]
 
 
-def test_a_script_model_reads_arrays() -> None:
-    arrays = ScriptBodies(OF_ARRAYS, OF_ARRAYS)
-    described = request_types(document_of(Service((), "", script=arrays)))
-    assert {"application/json", "text/csv", "application/x-npy"} <= described.keys()
-
-
 def test_definitions_of_a_schema_find_their_place() -> None:
     """References within a script's own schema lead to components, also from two schemas with the same names."""
     point = {"$defs": {"Point": {"type": "array"}}, "items": {"$ref": "#/$defs/Point"}}
@@ -144,13 +136,6 @@ def test_types_of_answers() -> None:
     assert set(answer_types(document(SCALAR))) == {
         *("application/json", "application/x-npy", "application/x-npz")
     }
-
-
-def test_a_script_of_output_handler_alone() -> None:
-    described = document(NUMBERS, script=ScriptBodies(reads=BY_SIGNATURE))
-
-    assert "text/csv" in request_types(described)
-    assert list(answer_types(described)) == ["*/*"]
 
 
 def test_the_limit_of_bodies() -> None:
