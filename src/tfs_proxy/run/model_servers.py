@@ -24,7 +24,7 @@ Contents = Mapping[str, bytes]
 
 
 class _Started(Struct, frozen=True):
-    """How they were started; ``contents`` are those of the files, None if they changed meanwhile."""
+    """Plan by which they were started; ``contents`` are the files', None if these changed meanwhile."""
 
     models: Sequence[ServedModel]
     planned: ProcessPlan

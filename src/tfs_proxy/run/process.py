@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tfs_proxy.run.gpus import Devices
 from tfs_proxy.run.host.processes import RunningProcess, before_exec, describe_exit
 from tfs_proxy.run.host.waiting import cancel, unless_set
-from tfs_proxy.run.logs.child_output import ChildOutput, log_event
+from tfs_proxy.run.logs import ChildOutput, log_event
 from tfs_proxy.values.errors import ProcessGaveUp, StopServing
 from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.shortages import shortage

@@ -19,7 +19,7 @@ from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listeners, connections
-from tfs_proxy.run.logs.run_records import RunRecords
+from tfs_proxy.run.logs import RunRecords
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess, Deaths
 from tfs_proxy.run.readiness import Readiness, StackState

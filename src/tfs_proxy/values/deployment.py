@@ -92,7 +92,7 @@ class CaptureOptions(Struct, frozen=True):
 
 
 class Observation(Struct, frozen=True):
-    """What is kept of requests: traces, captured bodies, lines of the log.
+    """Records that are kept of requests: traces, captured bodies, lines of the log.
 
     ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
     which ones they log, or give their stages of to nginx.

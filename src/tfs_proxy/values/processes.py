@@ -1,4 +1,4 @@
-"""Whether a process lives, and what it gets when another one ends; run as a module, the stack of an owner.
+"""Lives of processes, and signals at the end of another one; run as a module, the stack of an owner.
 
 Run so, it is the parent of `tfs-proxy serve`, and its standard input is a pipe that only the owner holds
 open. However the owner ends, even by kill -9, the pipe closes, and this process sends SIGTERM to the stack.

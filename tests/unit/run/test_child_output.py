@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from tfs_proxy.run.logs.child_output import MOST_LINE_CHARACTERS, ChildOutput
+from tfs_proxy.run.logs import MOST_LINE_CHARACTERS, ChildOutput
 
 
 async def taken(write: Callable[[int], None]) -> list[list[str]]:

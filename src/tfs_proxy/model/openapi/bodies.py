@@ -1,4 +1,4 @@
-"""What a document describes, and its bodies by media type, one for each kind, with schemas and examples."""
+"""Subject of a document, and its bodies by media type, one for each kind, with schemas and examples."""
 
 import base64
 import json

@@ -191,7 +191,7 @@ class PipelineEndpoint:
         return replace(response, headers={**response.headers, "Server-Timing": ", ".join(times)})
 
     def _failure(self, failed: ContainerFailed) -> tuple[str, int, str]:
-        """How a stage failed, the status that stands for it, and its own text, as in ModelError."""
+        """Words for a stage's failure, the status that stands for it, and its own text, as in ModelError."""
         match failed.outcome:
             case HttpResponse(status=status, body=body) if status not in SUCCESSES:
                 return f"answered {status}", status, message_of(body)

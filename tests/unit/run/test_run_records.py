@@ -10,7 +10,7 @@ import pytest
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.logs.entry import EntryHandler, LogConfig
 from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
-from tfs_proxy.run.logs.run_records import RunRecords
+from tfs_proxy.run.logs import RunRecords
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.layout import Workspace
 
