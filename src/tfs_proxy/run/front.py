@@ -105,9 +105,10 @@ class Front(Children):
                 log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
         log.info("listening on %s", sockets.shown(self._listeners))
 
-    def start_translator(self, open_inference: str) -> None:
+    def start_translator(self, open_inference: str, servers: int) -> None:
         """Starts the process of the Open Inference Protocol over gRPC, which ``open_inference`` answers.
 
+        There are so many model ``servers``; none if the script is the model.
         Calls under way end before it does. Without nginx it takes clients' connections, too.
         """
         if not self.takes_grpc or open_inference == OFF:
@@ -117,7 +118,7 @@ class Front(Children):
         options = TranslatorOptions(
             socket=str(workspace.translator_socket),
             control_socket=str(workspace.control_socket),
-            gates=tuple(str(workspace.grpc_gate(index)) for index in range(settings.instance_count)),
+            gates=tuple(str(workspace.grpc_gate(index)) for index in range(servers)),
             message_bytes=settings.max_payload_bytes,
             answer_seconds=nginx.answer_seconds(settings),
             by_script=open_inference == BY_SCRIPT,

@@ -202,7 +202,7 @@ class ManyModels(Stacks):
 
     async def start(self) -> str:
         """Returns the line with the address once the common parts are ready. Raises StartTimeout."""
-        self._front.start_translator(self._settings.open_inference)
+        self._front.start_translator(self._settings.open_inference, self._settings.instance_count)
         limit_seconds = self._settings.wait_time_seconds
         try:
             async with asyncio.timeout(limit_seconds):

@@ -42,6 +42,11 @@ class RefusedCall(Exception):
         return cls(CODES.get(status, GrpcCode.UNKNOWN), text)
 
 
+SCRIPT_IS_THE_MODEL: Final = (
+    "this model is a script, which answers over HTTP only: there is no gRPC API of it"
+)
+
+
 class NotConnected(Exception):
     """No connection to the model server could be opened: nothing was sent."""
 
@@ -64,6 +69,8 @@ class ModelServers:
 
         Raises RefusedCall with the model server's own status, or the reason why none answers.
         """
+        if not self._gates:
+            raise RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
         sockets, turn = self._sockets(), next(self._turns)
         for step in range(len(sockets)):
             with suppress(NotConnected):

@@ -56,7 +56,7 @@ from tfs_proxy.worker.translator.inference_messages import (
     parsed,
     translated,
 )
-from tfs_proxy.worker.translator.model_servers import ModelServers, RefusedCall
+from tfs_proxy.worker.translator.model_servers import SCRIPT_IS_THE_MODEL, ModelServers, RefusedCall
 
 Answer = TypeVar("Answer")
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
@@ -66,10 +66,6 @@ SERVICE: Final = OPEN_INFERENCE.strip("/")
 PREDICT: Final = f"{PREDICTION_SERVICE}Predict"
 GET_METADATA: Final = f"{PREDICTION_SERVICE}GetModelMetadata"
 SIGNATURE_DEF: Final = "signature_def"
-
-SCRIPT_IS_THE_MODEL: Final = (
-    "this model is a script, which answers over HTTP only: there is no gRPC API of it"
-)
 
 ANSWERED_BY_SCRIPT: Final = (
     "inferences are answered by a script here, which takes them over HTTP only: POST them to "
@@ -140,7 +136,10 @@ class OpenInferenceService:
     async def _model_metadata(self, message: bytes, context: Any) -> bytes:
         request = parsed(ModelMetadataRequest, message)
         asked = asked_version(request.name, request.version)
-        signature = await self._default_signature(asked, context)
+        try:
+            signature = await self._default_signature(asked, context)
+        except RefusedCall as refused:
+            raise await self._of_script(refused, asked) from None
         told = model_metadata(asked.name, await self._available(asked, context), signature)
         answer = ModelMetadataResponse(name=told.name, versions=told.versions, platform=told.platform)
         for listed, tensors in ((answer.inputs, told.inputs), (answer.outputs, told.outputs)):
@@ -191,14 +190,17 @@ class OpenInferenceService:
         """Refusal of an inference in the client's terms, if more is known than by the model server."""
         if refused.code is GrpcCode.INVALID_ARGUMENT:
             return await self._misfit(message, request, context) or refused
-        if refused.code is not GrpcCode.NOT_FOUND or request.asked.label:
+        return await self._of_script(refused, request.asked)
+
+    async def _of_script(self, refused: RefusedCall, asked: AskedModel) -> RefusedCall:
+        """Refusal of a script that is the model: no model server knows it, and it serves nevertheless."""
+        if refused.code is not GrpcCode.NOT_FOUND or asked.label:
             return refused
         try:
-            versions = (await self._told(READY_VERSIONS.path)).get(request.asked.name, ())
+            versions = (await self._told(READY_VERSIONS.path)).get(asked.name, ())
         except RefusedCall:
             return refused
-        # A version that no model server knows, and that serves nevertheless, is a script's.
-        is_script = request.asked.number in versions if request.asked.number is not None else bool(versions)
+        is_script = asked.number in versions if asked.number is not None else bool(versions)
         return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL) if is_script else refused
 
     async def _misfit(self, message: bytes, request: TranslatedRequest, context: Any) -> BadInput | None:

@@ -125,7 +125,6 @@ def counts(stack: Stack, labels: dict[str, str], wanted: float, name: str = CALL
 def test_calls_count_by_method(single: Stack, channel: grpc.Channel) -> None:
     """Also those that fail."""
     route = "/inference.GRPCInferenceService/ModelInfer"
-
     before = scrape(single)
 
     infer(channel, asking([1.0]))
@@ -154,7 +153,7 @@ def test_many_models_are_not_loaded_by_a_call(many: MultiModelStack, many_channe
     assert refusal(lambda: infer(many_channel, asking([1.0], "nobody")))[0] == "NOT_FOUND"
 
 
-def test_a_script_that_is_the_model_has_no_inferences_over_grpc(tmp_path: Path) -> None:
+def test_a_script_that_is_the_model_is_not_asked_over_grpc(tmp_path: Path) -> None:
     """The rest of the service answers."""
     script_model(tmp_path / "words.tar.gz", saying("words"))
     with (
@@ -164,3 +163,4 @@ def test_a_script_that_is_the_model_has_no_inferences_over_grpc(tmp_path: Path) 
         assert call(opened, "ServerReady").ready
         code, text = refusal(lambda: infer(opened, asking([1.0], "words")))
         assert (code, "over HTTP only" in text) == ("UNIMPLEMENTED", True)
+        assert refusal(lambda: call(opened, "ModelMetadata", name="words"))[0] == "UNIMPLEMENTED"
