@@ -16,13 +16,6 @@ from typing import Any
 from support.running import LOOPBACK, RunningProcess
 
 STAND_IN = Path(__file__).parent / "stand_ins" / "invocations.py"
-TUNING = """
-import sys
-from tfs_proxy.transform.run import MEASURE_SECONDS
-MEASURE_SECONDS = 1.5
-from tfs_proxy.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
 S3_SETTINGS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -39,43 +32,22 @@ class Done:
     summary: Any
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """A run of the command with `--tune`; ``advice`` is what it has printed."""
-
-    status: int
-    log: str
-    advice: str
-
-
 def transform(*words: str, env: Mapping[str, str] | None = None, seconds: float = 240) -> Done:
     """Run `tfs-proxy transform` to its end."""
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
         command = [sys.executable, "-m", "tfs_proxy.cli", "transform", *words, "--summary", str(summary)]
-        done = _ended(command, env, seconds)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            env={**os.environ, **(env or {})},
+        )
         return Done(
             done.returncode, done.stderr, json.loads(summary.read_text()) if summary.exists() else None
         )
-
-
-def tune(*words: str) -> Tuned:
-    """Run `tfs-proxy transform --tune`, which measures for a shorter time than a user's."""
-    done = _ended([sys.executable, "-c", TUNING, "transform", *words, "--tune"], None, 240)
-    return Tuned(done.returncode, done.stderr, done.stdout)
-
-
-def _ended(
-    command: Sequence[str], env: Mapping[str, str] | None, seconds: float
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-        env={**os.environ, **(env or {})},
-    )
 
 
 @contextlib.contextmanager

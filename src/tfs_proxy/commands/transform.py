@@ -106,9 +106,6 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
     run.add_argument(
         "--no-resume", dest="resume", action="store_false", help="repeat what an earlier run finished"
     )
-    run.add_argument(
-        "--tune", action="store_true", help="measure a sample and print the best values; nothing is written"
-    )
     run.add_argument("--summary", type=Path, metavar="FILE", help="write counts and latencies as JSON")
     run.add_argument(
         "--files",
@@ -134,10 +131,8 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
         choices=ENGINES,
         default=LOCAL,
         help="ray spreads the objects over the nodes of a Ray cluster, each with a serving stack of its own; "
-        "input, output and model must be in S3 or in folders that all nodes share (default: local)",
-    )
-    run.add_argument(
-        "--ray-address", metavar="HOST:PORT", help="its address (default: RAY_ADDRESS, else one started here)"
+        "input, output and model must be in S3 or in folders that all nodes share; RAY_ADDRESS names the "
+        "cluster, else one is started here (default: local)",
     )
 
 
@@ -151,14 +146,12 @@ def _bad_limit(text: str) -> BadLimit:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the job, or with --tune measures a sample; 130 if a signal stops it."""
+    """Run the job; 130 if a signal stops it."""
     from tfs_proxy.transform.run import run as run_job
-    from tfs_proxy.transform.run import tune
 
     log_to_stderr("INFO")
     with interruptible("stopped; the same command continues from here"):
-        request = request_from(arguments, inherited_environment())
-        return tune(request) if arguments.tune else run_job(request)
+        return run_job(request_from(arguments, inherited_environment()))
 
 
 def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> TransformOptions:

@@ -35,8 +35,7 @@ def on_cluster(
             f"--engine ray needs Ray ({error}): {how_to_install('ray')}, here and on all nodes."
         ) from error
     items = [replace(item, address=_absolute(item.address)) for item in items]
-    address = options.ray_address or options.environment.get("RAY_ADDRESS")
-    with ray_connection(address), _output_marker(options.job) as marker:
+    with ray_connection(options.environment.get("RAY_ADDRESS")), _output_marker(options.job) as marker:
         leftovers = find_leftovers(options, items, target)
         if not leftovers.items:
             return leftovers.statistics

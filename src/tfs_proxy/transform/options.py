@@ -108,8 +108,8 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     """Options of the command line; either ``model`` or ``endpoint`` is set.
 
     ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. A serving
-    stack inherits ``environment``. Objects may be no files but ``files``. If ``ray_address`` is None, Ray
-    chooses the cluster. Raises SettingsError if the options contradict each other.
+    stack inherits ``environment``. Objects may be no files but ``files``. Raises SettingsError if the
+    options contradict each other.
     """
 
     job: Job
@@ -126,7 +126,6 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     instance_count: int = 1
     s3_timeout_seconds: float = S3_TIMEOUT_SECONDS
     engine: str = LOCAL
-    ray_address: str | None = None
     files: LocalFiles = ANYWHERE
 
     def __post_init__(self) -> None:
@@ -143,10 +142,6 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
             )
         if self.max_bad is not None and self.on_error == FAIL:
             raise SettingsError("--max-bad has an effect only with --on-error placeholder or sidecar.")
-        if self.ray_address is not None and self.engine != RAY:
-            raise SettingsError(
-                "--ray-address has an effect only with --engine ray: add that, or leave it out."
-            )
 
     def client(self) -> "S3Client":
         return _client(self.s3_timeout_seconds)

@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 
 from support.endless import endless_server
-from support.transform_command import Done, outputs, posts, release, stand_in, transform, tune
+from support.transform_command import Done, outputs, posts, release, stand_in, transform
 from support.waiting import wait_until
 from tfs_proxy.data.formats.framing import tfrecord_frame
 from tfs_proxy.transform.files import STATE_FOLDER
@@ -456,52 +455,3 @@ def test_memory_is_bounded_by_the_payload(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     print(done.stdout, done.stderr)
     assert int(done.stdout.strip().splitlines()[-1]) < 60 + 4 * 4 * 4
-
-
-def test_tune(job: Job) -> None:
-    """It prints values to use, and writes nothing; slow answers ask for more at once."""
-    job.put(b"".join(b"%d SLOW\n" % number for number in range(50)))
-    done = tune(*job.words(**ALONE, max_payload_mb="30"))
-    assert done.status == 0, done.log
-    # 30 MB allow three, so two is the last tried.
-    assert json.loads(done.advice.partition("\n")[2]) == {"MaxConcurrentTransforms": 2}
-    assert not job.out.exists()
-
-
-REFUSES_ALL = "The server refuses every record, so there is nothing to tune: sample, record 1 in line 1:"
-
-
-@pytest.mark.parametrize(
-    ("records", "flags", "said"),
-    [
-        (
-            "BAD\n" * 3,
-            {},
-            "The server refuses every record, so there is nothing to tune: sample, record 1 in line 1",
-        ),
-        (
-            '{"a": 1}\n' * 3,
-            {"content_type": "application/json", "output_filter": "$.nothing"},
-            "There is nothing to tune: sample, record 1 in line 1: the answer can't be used",
-        ),
-        ("BROKEN\n" * 100, {}, f"{REFUSES_ALL} status 500: ValueError: this breaks the script"),
-    ],
-)
-def test_tune_with_answers_of_no_use(job: Job, records: str, flags: dict[str, str], said: str) -> None:
-    """Refusals are no throughput, and a 5xx is not tried again: a hundred would take many minutes."""
-    job.put(records)
-    done = tune(*job.words(**ALONE, **flags))
-    assert (done.status, said in done.log) == (2, True), done.log
-    assert "Traceback" not in done.log
-
-
-def test_tune_counts_good_answers_only(job: Job) -> None:
-    job.put("1 SLOW\n" + "BAD\n" * 40)
-    done = tune(*job.words(**ALONE, max_payload_mb="100"))
-    assert done.status == 0, done.log
-    measured = re.search(
-        r"1 at once: ([0-9.]+) records/s \((\d+) more were refused, the first: (.*)\)", done.log
-    )
-    assert measured is not None, done.log
-    assert float(measured[1]) * 20 < int(measured[2])  # 40 refused for each good one, in more than a second
-    assert "sample, record 2 in line 2: status 400" in measured[3]

@@ -91,7 +91,7 @@ def cluster() -> Iterator[RayCluster]:
 
 
 def on_ray(cluster: RayCluster, *words: str) -> Done:
-    return transform(*words, "--engine", "ray", "--ray-address", cluster.address, seconds=400)
+    return transform(*words, "--engine", "ray", env={"RAY_ADDRESS": cluster.address}, seconds=400)
 
 
 def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:

@@ -146,8 +146,6 @@ def test_a_manifest_is_known_by_its_name(flags: list[str], data_type: str) -> No
         (["--max-retries", "4"], "InvocationsMaxRetries can't be 4: it must be from 0 to 3"),
         (["--instance-index", "1"], "--instance-index 1 must be from 0 to 0"),
         (["--model", "m.tar.gz"], "Give either --model"),
-        (["--ray-address", "host:1"], "--ray-address has an effect only with --engine ray"),
-        (["--engine", "ray", "--tune"], "--tune measures this machine"),
         (["--input", "/nonexistent"], "There is no input /nonexistent"),
         (["--input", "s3://"], "s3:// is not an S3 address"),
         (["--input-filter", "id"], "The filter id can't be used: it must begin with $"),
