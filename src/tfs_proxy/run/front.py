@@ -101,8 +101,9 @@ class Front(Children):
             if self._settings.publishes_open_inference:
                 self._grpc_port = sockets.hold_for_grpc(self._listeners[0], self._settings.grpc_port)
             log.warning("%s", NO_NGINX)
-            if self._settings.extra_ports is not None:
-                log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
+            unused = {"EXTRA_PORTS": self._settings.extra_ports is not None, "GZIP": self._settings.gzip}
+            for name in filter(unused.get, unused):
+                log.warning("TFS_PROXY_%s has no effect without nginx", name)
         log.info("listening on %s", sockets.shown(self._listeners))
 
     def start_translator(self, open_inference: str, servers: int) -> None:

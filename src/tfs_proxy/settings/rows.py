@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from tfs_proxy.settings import parsers as parse
+from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.resources import Machine
 
@@ -160,12 +161,14 @@ def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> l
 
 CALLERS, SESSIONS = Group("Who may call"), Group("Sessions")
 JOBS, CAPTURE = Group("Batch transform and pipelines"), Group("Data capture")
+FILES_AND_LOGS = Group("Files and logs")
+LAST_GROUPS = (SESSIONS, JOBS, CAPTURE, FILES_AND_LOGS)
 
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UseSettings:
-    """The part of `settings.Settings` about callers, sessions, batch jobs, pipelines and data capture."""
+    """The part of `settings.Settings` about callers and the `LAST_GROUPS`."""
 
     hosts: str = CALLERS.setting(
         "TFS_PROXY_HOST", str, "", "addresses to listen on, between commas, or all, or local",
@@ -205,4 +208,23 @@ class UseSettings:
     capture_percent: float = CAPTURE.setting(
         "TFS_PROXY_CAPTURE_PERCENT", parse.number(0, 100), 100.0, "percent of the requests that are recorded",
         shown="100")
+
+    gunicorn_loglevel: str = FILES_AND_LOGS.setting(
+        parse.LOG_LEVEL, parse.log_level, "info", "log level of the workers and the supervisor; debug shows "
+        "how gunicorn and TensorFlow start; SAGEMAKER_CONTAINER_LOG_LEVEL counts if it is unset")
+    nginx_loglevel: str = FILES_AND_LOGS.setting(
+        "SAGEMAKER_TFS_NGINX_LOGLEVEL",
+        parse.one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"), "error",
+        "log level of nginx")
+    log_format: str = FILES_AND_LOGS.setting(
+        "TFS_PROXY_LOG_FORMAT", parse.one_of("text", "json"), "text",
+        "text, or json: one JSON object a line; both have the entries of all processes")
+    access_log: AccessLog = FILES_AND_LOGS.setting(
+        "TFS_PROXY_ACCESS_LOG", parse.access_log, AccessLog(AccessLog.ERRORS),
+        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping, /metrics and "
+        "/v2/health",
+        shown="errors")
+    home: str | None = FILES_AND_LOGS.setting(
+        "TFS_PROXY_HOME", str, None, "folder for all files that are written",
+        shown="the system's temporary folder")
 # fmt: on

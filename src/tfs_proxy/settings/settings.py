@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from tfs_proxy.settings import parsers as parse
 from tfs_proxy.settings import rows
-from tfs_proxy.settings.parsers import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
-from tfs_proxy.settings.rows import CALLERS, CAPTURE, JOBS, SESSIONS, Group, UseSettings, patient
+from tfs_proxy.settings.parsers import HIGHEST_PORT, ExtraPorts, GrpcPort, PortRange
+from tfs_proxy.settings.rows import Group, UseSettings, patient
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
 
@@ -28,7 +28,7 @@ SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 ADDRESSES, MODELS = Group("Addresses and HTTP"), Group("Models and archives")
 MULTI_MODEL, SCRIPTS = Group("Multi-model mode"), Group("Scripts")
 MODEL_SERVERS, BATCHING = Group("Model servers"), Group("Batching")
-WORKERS, FILES_AND_LOGS = Group("Workers and timeouts"), Group("Files and logs")
+WORKERS = Group("Workers and timeouts")
 
 
 # fmt: off
@@ -67,6 +67,9 @@ class Settings(UseSettings):
     nginx: bool = ADDRESSES.setting(
         "TFS_PROXY_NGINX", parse.flag, True,
         "put nginx in front if it is installed; false: the workers listen on the port themselves")
+    gzip: bool = ADDRESSES.setting(
+        "TFS_PROXY_GZIP", parse.flag, False,
+        "nginx packs JSON, CSV and JSON Lines of 1 KB and more for clients that accept gzip")
     max_payload_mb: int = ADDRESSES.setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB", parse.whole(0, 100_000), DEFAULT_PAYLOAD_MB,
         "largest request body in MB; 0 means no limit for scripts that read bodies in parts, else 100",
@@ -245,25 +248,6 @@ class Settings(UseSettings):
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
         "s for requests in flight to finish after SIGTERM")
 
-    gunicorn_loglevel: str = FILES_AND_LOGS.setting(
-        parse.LOG_LEVEL, parse.log_level, "info", "log level of the workers and the supervisor; debug shows "
-        "how gunicorn and TensorFlow start; SAGEMAKER_CONTAINER_LOG_LEVEL counts if it is unset")
-    nginx_loglevel: str = FILES_AND_LOGS.setting(
-        "SAGEMAKER_TFS_NGINX_LOGLEVEL",
-        parse.one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"), "error",
-        "log level of nginx")
-    log_format: str = FILES_AND_LOGS.setting(
-        "TFS_PROXY_LOG_FORMAT", parse.one_of("text", "json"), "text",
-        "text, or json: one JSON object a line; both have the entries of all processes")
-    access_log: AccessLog = FILES_AND_LOGS.setting(
-        "TFS_PROXY_ACCESS_LOG", parse.access_log, AccessLog(AccessLog.ERRORS),
-        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping, /metrics and "
-        "/v2/health",
-        shown="errors")
-    home: str | None = FILES_AND_LOGS.setting(
-        "TFS_PROXY_HOME", str, None, "folder for all files that are written",
-        shown="the system's temporary folder")
-
     machine: Machine
     script_timeout_seconds: float
     changed: Mapping[str, str] = field(default_factory=dict)
@@ -370,8 +354,8 @@ class Settings(UseSettings):
         return self.max_decoded_bytes + max(self.max_decoded_bytes, 3 * self.max_payload_bytes)
 
 
-_GROUPS = (MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, SESSIONS, JOBS, CAPTURE)
-TABLE = rows.table_of(Settings, (ADDRESSES, CALLERS, *_GROUPS, FILES_AND_LOGS))
+_GROUPS = (MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, *rows.LAST_GROUPS)
+TABLE = rows.table_of(Settings, (ADDRESSES, rows.CALLERS, *_GROUPS))
 _ROWS = {row.field: row for row in TABLE}
 
 

@@ -49,7 +49,7 @@ from tfs_proxy.wire.error_body import (
 )
 from tfs_proxy.wire.grpc_codes import REFUSALS as GRPC_REFUSALS
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.media_types import JSON
+from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
 KEEP_ALIVE_SECONDS = 75
 
@@ -274,6 +274,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "read_seconds": answer_seconds(settings),
         "stop_seconds": max(math.ceil(settings.stop_seconds), 1),
         "stalled_seconds": STALLED_SECONDS,
+        "packed_types": (JSON, CSV, JSON_LINES),
         "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
         "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
         "uploads_status": TOO_MANY_UPLOADS_STATUS,

@@ -62,8 +62,10 @@ def test_an_extra_port_has_the_models_of_many() -> None:
 
 
 def test_workers_that_listen_themselves_have_one_port(archive: Path) -> None:
-    """Without nginx the setting has no effect, and the log says so."""
+    """Without nginx this setting, and that of packed answers, have no effect, and the log says so."""
     extra = free_port()
-    with serving(str(archive), env={**without_nginx(), "TFS_PROXY_EXTRA_PORTS": str(extra)}) as stack:
-        stack.wait_for_log("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
+    env = {**without_nginx(), "TFS_PROXY_EXTRA_PORTS": str(extra), "TFS_PROXY_GZIP": "true"}
+    with serving(str(archive), env=env) as stack:
+        for name in ("EXTRA_PORTS", "GZIP"):
+            stack.wait_for_log(f"TFS_PROXY_{name} has no effect without nginx")
         stack.wait_until_refused(extra)

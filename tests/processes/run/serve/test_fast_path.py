@@ -1,5 +1,6 @@
 """The way past the workers: taken where it is certain, and never with another answer."""
 
+import gzip
 import json
 import os
 import re
@@ -95,6 +96,36 @@ def test_all_json_of_a_batch_job_is_one_line(saved_models: Path) -> None:
 
     assert [answer.status for answer in answers] == [200, 200, 400] * 3
     assert not any(b"\n" in answer.body for answer in answers)
+
+
+def test_answers_are_packed_at_every_door(saved_models: Path) -> None:
+    """TFS_PROXY_GZIP: JSON, CSV and JSON Lines of 1 KB and more, also past the workers; the same bytes inside."""
+    env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two", "TFS_PROXY_GZIP": "true"}
+    infer = {"inputs": [{"name": "x", "shape": [2000], "datatype": "FP32", "data": [1.5] * 2000}]}
+    bodies = {"/invocations": (many := {"instances": [1.5] * 2000}), "/v1/models/half_plus_two:predict": many}
+    doors = [
+        ("/invocations", ""),
+        *(
+            ("/invocations", f"{kind}{way}")
+            for kind in ("application/json", "text/csv")
+            for way in ("", ";q=1")
+        ),
+        ("/invocations", "application/jsonlines"),
+        ("/v1/models/half_plus_two:predict", ""),
+        ("/v2/models/half_plus_two/infer", ""),
+    ]
+    with serving(str(saved_models), "--model-server", "embedded", env=env) as stack:
+        for path, accept in doors:
+            body = json.dumps(bodies.get(path, infer))
+            headers = {"Content-Type": "application/json", **({"Accept": accept} if accept else {})}
+            plain = stack.ask("POST", path, body, headers)
+            packed = stack.ask("POST", path, body, {**headers, "Accept-Encoding": "gzip"})
+            assert plain.headers.get("content-encoding") is None
+            assert packed.headers.get("content-encoding") == "gzip", (path, accept)
+            assert gzip.decompress(packed.body) == plain.body, (path, accept)
+        for path in ("/invocations", "/v1/models/half_plus_two:predict"):
+            small = stack.ask("POST", path, '{"instances": [1.5]}', {"Accept-Encoding": "gzip"})
+            assert (small.headers.get("content-encoding"), small.json) == (None, {"predictions": [2.75]})
 
 
 @pytest.mark.parametrize("attributes", TARGETS)
