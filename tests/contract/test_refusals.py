@@ -65,6 +65,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "404 v2 repository": ("POST", "/v2/repository/index"),
     "404 v2 statistics": ("GET", "/v2/models/half_plus_two/stats"),
     "405 v2": ("POST", "/v2/health/live"),
+    "405 live": ("POST", "/live"),
 }
 LINES: Mapping[str, bytes] = {
     "400 no HTTP": b"nonsense\r\n\r\n",

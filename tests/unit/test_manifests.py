@@ -187,13 +187,13 @@ def test_pods_get_no_token_for_the_api_server() -> None:
     assert pod("deployment.yaml")["enableServiceLinks"] is False
 
 
-def test_probes_ask_ping_where_the_image_listens() -> None:
-    """Start-up may take minutes, readiness is quick to leave, liveness is slow to kill."""
+def test_probes_ask_ping_and_live_where_the_image_listens() -> None:
+    """Start-up may take minutes, readiness is quick to leave, liveness is slow to kill and asks another door."""
     served = container("deployment.yaml")
     probes = [served[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
 
     assert served["ports"][0]["containerPort"] == int(EXPOSED)
-    assert {probe["httpGet"]["path"] for probe in probes} == {"/ping"}
+    assert [probe["httpGet"]["path"] for probe in probes] == ["/ping", "/ping", "/live"]
     assert [probe["periodSeconds"] * probe["failureThreshold"] for probe in probes] == [2100, 4, 120]
 
 

@@ -103,7 +103,7 @@ STAGE_ERRORS = _counter("tfs_proxy_stage_errors_total", "stage model",
 REQUEST_RECORDS = _histogram("tfs_proxy_request_records", "model",
     "Records in a request, as far as a worker counts them.")
 PROBE_REQUESTS = _counter("tfs_proxy_probe_requests_total", "path status",
-    "Requests to /ping, /metrics and /v2/health, health and reflection of gRPC, all not among the others.")
+    "Requests to /ping, /live, /metrics, /v2/health, health and reflection of gRPC, not among the others.")
 GRPC_REQUESTS = _counter("tfs_proxy_grpc_requests_total", "http_route grpc_status",
     "Calls of the gRPC API by the gRPC status of their answer; 0 is OK.")
 UNREADABLE_LINES = _counter("tfs_proxy_unreadable_request_lines_total", "",

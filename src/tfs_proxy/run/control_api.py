@@ -91,7 +91,11 @@ class ControlApi:
             paths.HEARTBEAT: self._hear_worker,
         }
         if of_run is None:
-            of_clients = {paths.PING: self._ping, paths.METRICS: self._metrics}
+            of_clients = {
+                paths.PING: self._ping,
+                paths.LIVENESS: self._live,
+                paths.METRICS: self._metrics,
+            }
             table |= {**(routes or {}), **of_clients, paths.HEALTH_CHECK: self._check_health}
         self._routes = table
         self._client_routes = {route: table[route] for route in table if not route.inner}
@@ -166,6 +170,9 @@ class ControlApi:
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         return _ok_without(self._readiness.reason())
+
+    async def _live(self, _: HttpRequest) -> HttpResponse:
+        return _ok_without(self._readiness.broken())
 
     async def _check_health(self, request: HttpRequest) -> HttpResponse:
         return grpc_health.check(self._readiness, request.body)

@@ -1,6 +1,6 @@
 """The run's readiness: its phase, the workers' heartbeats and TF Serving's state of every model version.
 
-``/ping`` answers from `Readiness.reason`; nothing here waits.
+``/ping`` answers from `Readiness.reason`, ``/live`` from `Readiness.broken`; nothing here waits.
 """
 
 import asyncio
@@ -271,7 +271,12 @@ class Readiness:
             return self.steps.current + next((f"; {each} is {NO_VERSION.state}" for each in missing), "")
         if self.state is StackState.STOPPING:
             return "stopping"
-        down = {*self.down, *self._front_down}
-        if down:
+        return self.broken() or self.missing()
+
+    def broken(self) -> str | None:
+        """The reason why processes of a run that serves do not serve now, which liveness follows, too."""
+        if self.state is not StackState.READY:
+            return None
+        if down := {*self.down, *self._front_down}:
             return f"{', '.join(sorted(down))} is down and being restarted"
-        return self.heartbeats.reason() or self.missing()
+        return self.heartbeats.reason()

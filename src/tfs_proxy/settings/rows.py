@@ -221,8 +221,8 @@ class UseSettings:
         "text, or json: one JSON object a line; both have the entries of all processes")
     access_log: AccessLog = FILES_AND_LOGS.setting(
         "TFS_PROXY_ACCESS_LOG", parse.access_log, AccessLog(AccessLog.ERRORS),
-        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping, /metrics and "
-        "/v2/health",
+        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping, /live, "
+        "/metrics and /v2/health",
         shown="errors")
     home: str | None = FILES_AND_LOGS.setting(
         "TFS_PROXY_HOME", str, None, "folder for all files that are written",

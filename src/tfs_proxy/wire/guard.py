@@ -20,7 +20,7 @@ _VARIABLES = ("$http_" + name.replace("-", "_") for name in HEADERS)
 NGINX_KEY: Final = r"\n".join(("$request_method $http_upgrade", "$allowed_origin", *_VARIABLES, ""))
 """A request as the patterns see it: no header can have a line end in it."""
 
-SPARED: Final = "/ping"
+SPARED: Final = ("/ping", "/live")
 MANAGEMENT: Final = r"^/models(?:/[^/]+)?$"
 """Paths that load and unload models; at them the guard holds at any address."""
 
@@ -61,7 +61,7 @@ class Guard(Struct, frozen=True):
     def verdict(self, method: str, path: str, header: Header) -> str:
         """`PASSES`, `PREFLIGHT`, or the key of one of the `REFUSALS`."""
         upgrade = header("upgrade") or ""
-        if path == SPARED or not (self.is_everywhere or upgrade or re.search(MANAGEMENT, path)):
+        if path in SPARED or not (self.is_everywhere or upgrade or re.search(MANAGEMENT, path)):
             return PASSES
         lines = (f"{method} {upgrade}", self._allowed(header), *(header(name) or "" for name in HEADERS), "")
         return next((verdict for seen, verdict in _compiled(self) if seen.search("\n".join(lines))), ORIGIN)

@@ -83,6 +83,9 @@ _REGEX_OF: Final = str.maketrans({".": r"\.", "[": "(?:", "]": ")?", "(": "(?:",
 # fmt: off
 PING = Route("/ping", GET, _EVERYWHERE,
     "200 and no body if everything serves, else 503 with the reason", is_probe=True)
+LIVENESS = Route("/live", GET, _EVERYWHERE,
+    "200 and no body from the start on, 503 with the reason if processes don't serve; for a liveness probe",
+    is_probe=True, early=True)
 METRICS = Route("/metrics", GET, _EVERYWHERE,
     "the metrics of the container, for Prometheus", is_probe=True, early=True)
 INVOCATIONS = Route("/invocations", POST, (_WORKER, _WORKER, _SUPERVISOR),

@@ -11,7 +11,7 @@ import falcon
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.serving.upstream.rest import has_available
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import LIVE, READY, SERVED_MODELS, SERVER
+from tfs_proxy.wire.routes import LIVE, LIVENESS, READY, SERVED_MODELS, SERVER
 from tfs_proxy.worker.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
@@ -60,7 +60,8 @@ class ServingApi:
 AskControlApi = Callable[[str, str, bytes], HttpResponse]
 """Function from method, path and body of a request to the control API's answer."""
 
-RELAYED = re.compile(rf"(?:{'|'.join(route.regex() for route in (SERVED_MODELS, SERVER, LIVE, READY))})\Z")
+_RELAYED = (LIVENESS, SERVED_MODELS, SERVER, LIVE, READY)
+RELAYED = re.compile(rf"(?:{'|'.join(route.regex() for route in _RELAYED)})\Z")
 ANSWERED = ("Content-Type", "Allow")
 
 

@@ -1,4 +1,4 @@
-"""The one address of a pipeline: /ping, /metrics, /invocations and /execution-parameters."""
+"""The one address of a pipeline: /ping, /live, /metrics, /invocations and /execution-parameters."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ from tfs_proxy.wire.header_names import (
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import BYTES
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, PING, answer_by
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, LIVENESS, METRICS, PING, answer_by
 
 ASK_SECONDS, SCRAPE_SECONDS = 2.0, 1.0
 """Limits of the stages' own pages: SageMaker's for a ping (docs/reference/sagemaker.md), and for metrics."""
@@ -69,6 +69,7 @@ class PipelineEndpoint:
         self._in_flight = 0
         self._handlers = {
             PING: self._ping,
+            LIVENESS: self._live,
             METRICS: self._metrics,
             INVOCATIONS: self._invoke,
             EXECUTION_PARAMETERS: self._parameters,
@@ -125,6 +126,9 @@ class PipelineEndpoint:
         if was_ready and not faults:
             return HttpResponse(HTTPStatus.OK)
         return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(faults) or ALMOST)
+
+    async def _live(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK)
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         """The pipeline's own requests, and the metrics of all stages that answer in time."""

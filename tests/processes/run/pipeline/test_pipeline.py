@@ -101,7 +101,7 @@ def tell(stack: Stack, orders: Mapping[str, Any] | None = None, **headers: str) 
     return stack.invoke(json.dumps(orders or {}), **headers)
 
 
-@pytest.mark.parametrize(("path", "status"), [("/ping", 0), ("/v2/health/live", 1)])
+@pytest.mark.parametrize(("path", "status"), [("/ping", 0), ("/live", 0), ("/v2/health/live", 1)])
 def test_the_images_health_check_asks_the_pipeline_and_no_stage(
     running: Stack, path: str, status: int
 ) -> None:

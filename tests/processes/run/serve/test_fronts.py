@@ -155,7 +155,7 @@ def test_probes_are_counted_apart(stack: Stack) -> None:
     def probes(path: str) -> float:
         return scrape(stack).total("tfs_proxy_probe_requests_total", path=path, status="200")
 
-    paths = ("/ping", "/v2/health/live")
+    paths = ("/ping", "/live", "/v2/health/live")
     before, scrapes = [probes(path) for path in paths], probes("/metrics")
     for path in paths * 5:
         stack.ask("GET", path)
@@ -359,6 +359,7 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path, front: dict[str, str]) 
                 return reply.status
 
         refused = [*pings, stack.invoke("{}"), stack.ask("GET", "/nope"), stack.ask("GET", "/v1/models/m")]
+        assert (stack.ask("GET", "/live").status, stack.ask("HEAD", "/live").body) == (200, b"")
         assert {status_on_kept(), *(answer.status for answer in refused)} == {503}
         assert all(answer.json.keys() == {"error"} for answer in refused)
         metrics = scrape(stack)

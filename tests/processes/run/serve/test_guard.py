@@ -184,12 +184,12 @@ def test_a_web_socket_is_opened_or_refused_alike(door: Stack, case: Case) -> Non
     assert answer.split()[1] == ("403" if case.refused else "101")
 
 
-@pytest.mark.parametrize("path", ["/ping", "/invocations"])
+@pytest.mark.parametrize("path", ["/ping", "/live", "/invocations"])
 def test_ping_is_answered_whoever_asks(door: Stack, path: str) -> None:
     """Health checks come by names that nobody lists; all else on loopback asks for one of its own."""
     answer = answered(door.port, Case(host="node-7.example", method="GET").head(path, door.port) + "\r\n")
 
-    assert (answer.split()[1] == "403") == (path != "/ping")
+    assert (answer.split()[1] == "403") == (path == "/invocations")
 
 
 @NEEDS_NGINX
