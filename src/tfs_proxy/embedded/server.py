@@ -36,7 +36,7 @@ from tfs_proxy.embedded.grpc_services import Handlers, Services
 from tfs_proxy.embedded.lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.rest.app import RestApp
-from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
+from tfs_proxy.embedded.rest.server import RestServer, rest_options
 from tfs_proxy.values.errors import SettingsError, StopServing
 from tfs_proxy.values.resources import available_resources, raise_descriptor_limit
 from tfs_proxy.wire.protos import reflection
@@ -50,6 +50,7 @@ _CUT_OFF_SECONDS = 1.0
 is answered, the process ends with it."""
 _ONE_SIGNAL_SECONDS = 0.1
 """Signals so close together are one: ``timeout`` sends it to the process, and again to its group."""
+_LOOK_SECONDS = 0.01
 _THREADS_PER_CORE = 4
 _THREADS = 32
 """Least number of threads, so that a few slow requests leave threads for the status of models."""
@@ -122,7 +123,7 @@ class Server:
 
     def _run(self, threads: ThreadPoolExecutor) -> int:
         sources = model_config.from_flags(self._flags)
-        listener = self._listen()
+        rest_port = self._bind()
         flags = self._flags
         host = f"[{flags.host}]" if ":" in flags.host else flags.host
         addresses = [f"{host}:{flags.port}"] if flags.port else []
@@ -154,24 +155,25 @@ class Server:
         self._background(self._poll_config)
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(listener, grpc_running))
+                runner.run(self._serve(rest_port, grpc_running))
         finally:
             self._stopping.set()
             grpc_running.close()
             self._lifecycle.close()
         return 0
 
-    def _listen(self) -> socket.socket | None:
+    def _bind(self) -> socket.socket | None:
+        """The port of REST, on which nothing listens yet."""
         flags = self._flags
         if not flags.rest_api_port:
             return None
-        family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
+        bound = socket.socket(socket.AF_INET6 if ":" in flags.host else socket.AF_INET)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener = socket.create_server((flags.host, flags.rest_api_port), family=family, backlog=BACKLOG)
+            bound.bind((flags.host, flags.rest_api_port))
         except OSError as error:
             raise SettingsError(f"Can't listen on {flags.host}:{flags.rest_api_port}: {error}") from error
-        log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
-        return listener
+        return bound
 
     def _handlers(self, services: Services) -> Handlers:
         handlers = services.handlers()
@@ -204,15 +206,17 @@ class Server:
             except (SettingsError, ServingError) as error:
                 log.warning("Keeping the previous configuration, since %s cannot be used: %s", path, error)
 
-    async def _serve(self, listener: socket.socket | None, grpc_running: GrpcioServer) -> None:
+    async def _serve(self, rest_port: socket.socket | None, grpc_running: GrpcioServer) -> None:
         """Serve until a signal, then until nothing is in flight; SIGINT then cuts off what still is."""
         signals: asyncio.Queue[int] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signals.put_nowait, number)
         with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
-            rest = self._rest(pool) if listener is not None else None
-            serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
+            rest = self._rest(pool) if rest_port is not None else None
+            serving = asyncio.create_task(self._serve_rest(rest, rest_port)) if rest and rest_port else None
+            if serving:
+                serving.add_done_callback(lambda _: signals.put_nowait(signal.SIGTERM))  # if it can't listen
             await signals.get()
             self._lifecycle.stop()
             self._background(self._health.close)  # a client that reads nothing would hold up the loop
@@ -225,6 +229,14 @@ class Server:
             await answered
             impatient.cancel()
             _end_soon()
+
+    async def _serve_rest(self, rest: RestServer, port: socket.socket) -> None:
+        """Listen once the first models are loaded: a proxy in front takes another server until then."""
+        while self._catalog.starting and not rest.should_exit:  # noqa: ASYNC110 (a thread sets the former)
+            await asyncio.sleep(_LOOK_SECONDS)
+        if not rest.should_exit:
+            log.info("Exporting HTTP/REST API at:%s:%d ...", *port.getsockname()[:2])
+            await rest.serve([port])
 
     def _rest(self, pool: ThreadPoolExecutor) -> RestServer:
         return RestServer(RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options))

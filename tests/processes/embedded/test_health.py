@@ -116,7 +116,7 @@ def test_a_watch_sees_the_first_models_come(
             assert watch.silent
             held.open()
             assert watch.next() == "SERVING"
-            assert '"AVAILABLE"' in started.state("m")
+            started.wait_available("m")
 
 
 def test_open_watches_do_not_keep_a_server_that_stops(serve: Serve) -> None:

@@ -125,8 +125,7 @@ class Catalog:
     """Models by name, and the labels of their versions. ``changed`` guards what is written.
 
     ``starting`` is true until the models of the start are loaded, or have failed once. TF Serving
-    opens its ports only then; until then a client gets UNAVAILABLE here, as one that
-    finds no port there.
+    opens its ports only then; here REST's, while a client of gRPC gets UNAVAILABLE.
     """
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -15,6 +16,7 @@ from support.stack import Stack, serving
 from support.waiting import wait_until
 
 pytestmark = NEEDS_NGINX
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,31 @@ def test_ping_is_503_while_the_model_server_is_away(stack: Stack, folder: Path) 
         away.rename(program)
         assert waiting.result().status == 200
     wait_for_ping(stack, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/invocations", "/v1/models/half_plus_two:predict"])
+def test_one_killed_model_server_of_two_costs_no_request(saved_models: Path, path: str) -> None:
+    """The other answers until it has its models again, past the workers too: nginx prefers whoever refuses at once."""
+    env = {"SAGEMAKER_TFS_INSTANCE_COUNT": "2", "TFS_PROXY_DOORS": "v1"}
+    with serving(str(saved_models / "half_plus_two"), "--model-server", "embedded", env=env) as stack:
+
+        def statuses() -> set[int]:
+            found = set()
+            while not done.is_set():
+                found.add(stack.ask("POST", path, '{"instances": [1]}', JSON, timeout=60).status)
+            return found
+
+        done = Event()
+        with ThreadPoolExecutor(4) as pool:
+            loops = [pool.submit(statuses) for _ in range(4)]
+            os.kill(stack.children()["embedded"][0], signal.SIGKILL)
+            try:
+                wait_for_ping(stack, 503)
+                wait_for_ping(stack, 200)
+            finally:
+                done.set()
+            assert [loop.result() for loop in loops] == [{200}] * 4
 
 
 @pytest.mark.slow
