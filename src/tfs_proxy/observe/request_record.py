@@ -4,9 +4,11 @@ Code that handles the request finds its record by `current_request`, in any thre
 request's context reaches; logs and metrics read the record when the request has ended.
 """
 
+import math
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -14,6 +16,8 @@ from types import TracebackType
 from typing import Protocol
 
 from msgspec import Struct, field
+
+from tfs_proxy.values.errors import Overloaded
 
 STAGES = ("wait", "read", "input_handler", "convert", "model_server", "output_handler", "write")
 """Stages in the order of a request; a script with a ``handler`` is all in ``input_handler``."""
@@ -26,6 +30,9 @@ PLAIN_ID = "[A-Za-z0-9._:/+=@-]{1,128}"
 _ID = re.compile(PLAIN_ID)
 SERVER_TIMING = "Server-Timing"
 """Header with the stages of a request, for clients that ask for it."""
+
+
+_LAST_WAITS: deque[float] = deque(maxlen=8)
 
 
 class Trace(Protocol):
@@ -43,7 +50,7 @@ class RequestRecord(Struct, eq=False):
     ``decoded`` has dtype and shape by input name, if the body was decoded to arrays. ``inner`` is the time in
     stages that lie within the present one, which is ``under_way``. ``failed_stage`` is the stage of the first
     error; there may be one although the request went well. ``reason`` says why it is refused: see
-    `observe.logs.reasons`.
+    `observe.logs.reasons`. ``deadline`` is the end of its timeout, if it names one, by `time.perf_counter`.
     """
 
     request_id: str
@@ -63,6 +70,7 @@ class RequestRecord(Struct, eq=False):
     failed_stage: int | None = None
     reason: str = ""
     began: float = field(default_factory=time.perf_counter)
+    deadline: float = math.inf
 
 
 def new_id() -> str:
@@ -122,6 +130,40 @@ def note_failed(stage_number: int) -> None:
     record = _CURRENT.get()
     if record is not None and record.failed_stage is None:
         record.failed_stage = stage_number
+
+
+def check_wait(most_seconds: float) -> None:
+    """Raise Overloaded if the current request has waited for a worker for longer than the setting says."""
+    record = _CURRENT.get()
+    if record is not None:
+        _LAST_WAITS.append(record.seconds[WAIT])
+        _refuse_late(record, most_seconds, "TFS_PROXY_MAX_WAIT_SECONDS")
+
+
+def note_timeout(seconds: float | None) -> None:
+    """Set the timeout that the current request names, if any; raises Overloaded if it has waited longer."""
+    record = _CURRENT.get()
+    if record is not None and seconds is not None:
+        _refuse_late(record, seconds, 'its parameter "timeout"')
+        record.deadline = record.began - record.seconds[WAIT] + seconds
+
+
+def _refuse_late(record: RequestRecord, most_seconds: float, limit: str) -> None:
+    if record.seconds[WAIT] > most_seconds:
+        note_failed(WAIT)
+        waited = f"The request has waited {record.seconds[WAIT]:.3g} s for a worker"
+        raise Overloaded(f"{waited}, longer than {limit} allows: {most_seconds:g} s. Send it again later.")
+
+
+def seconds_left() -> float:
+    """Time until the current request's deadline, at least a millisecond; infinite if it has none."""
+    record = _CURRENT.get()
+    return math.inf if record is None else max(record.deadline - time.perf_counter(), 0.001)
+
+
+def retry_seconds() -> int:
+    """Time after which a request is worth sending again: the wait of the last ones, rounded up."""
+    return max(1, math.ceil(sum(_LAST_WAITS) / max(len(_LAST_WAITS), 1)))
 
 
 @contextmanager

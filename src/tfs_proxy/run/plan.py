@@ -152,7 +152,12 @@ def deployment_of(
         script=None if many_models else served.script,
         import_paths=served.import_paths,
         bodies=body_limits(None if by_flags else served.script, settings),
-        times=TimeLimits(settings.request_timeout_seconds, script_seconds, settings.wait_time_seconds),
+        times=TimeLimits(
+            settings.request_timeout_seconds,
+            script_seconds,
+            settings.wait_time_seconds,
+            settings.max_wait_seconds,
+        ),
         doors=doors_of(served.script, served.script_model, settings),
         guard=GuardOptions(guard.origins, guard.hosts, guard.is_local),
         observation=Observation(

@@ -6,6 +6,7 @@ Every setting stands once, as a field of `Settings` that carries its variable, p
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -242,6 +243,9 @@ class Settings(UseSettings):
         "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(75, 3615),
         "s that nginx waits for an answer; at least the workers' timeout, and 5 more than the script's",
         shown="75; 3615 in a batch job", aws="60")
+    max_wait_seconds: float = WORKERS.setting(
+        "TFS_PROXY_MAX_WAIT_SECONDS", parse.number(0.001, 86400), math.inf,
+        "s that a request may wait for a worker; later it is a 503 with Retry-After", shown="off")
     omp_num_threads: str = WORKERS.setting(
         "OMP_NUM_THREADS", parse.thread_counts, "1", "OpenMP threads in the workers and model servers")
     stop_seconds: float = WORKERS.setting(
@@ -308,11 +312,6 @@ class Settings(UseSettings):
             grpc_port=None,
             given=self.given | {_ROWS["gunicorn_workers"].variable},
         )
-
-    @property
-    def load_seconds(self) -> float:
-        """Time in which an archive is loaded, with the packages that it asks for."""
-        return self.install_seconds + self.wait_time_seconds
 
     @property
     def rest_api(self) -> bool:

@@ -1,6 +1,7 @@
 """Description of one run as plain values: the supervisor makes it, workers get it from the control API."""
 
 import json
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path, PurePath
@@ -46,11 +47,12 @@ class BodyLimits(Struct, frozen=True):
 
 
 class TimeLimits(Struct, frozen=True):
-    """Seconds for a request, for the script's answer to it, and to load models and script."""
+    """Seconds for a model server's call, for a script's answer, to load both, and to wait for a worker."""
 
     request_seconds: float
     script_seconds: float = 65.0
     load_seconds: float = 300.0
+    wait_seconds: float = math.inf
 
 
 class Doors(Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 
+from tfs_proxy.observe.request_record import check_wait
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import Script
@@ -50,8 +51,8 @@ class Entrance:
 
     It refuses what falcon would take or answer otherwise: a method that HTTP does not know (405), HTTP/1.1
     without a Host (400), ``//ping`` (404). The guard against other sites' pages stands here, too, as they may
-    find the workers' own port. One of many models answers 503 to a request for another one, which was removed
-    after nginx had looked it up.
+    find the workers' own port. A POST that has waited for too long is not begun. One of many models answers
+    503 to a request for another one, which was removed after nginx had looked it up.
     """
 
     def __init__(self, deployment: Deployment) -> None:
@@ -60,9 +61,12 @@ class Entrance:
         self._guard = Guard(deployment.guard.origins, deployment.guard.hosts, deployment.guard.is_local)
         own = deployment.loaded_as
         self._names: Collection[str] | None = None if own is None else {own, *deployment.models}
+        self._wait_seconds = deployment.times.wait_seconds
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         env = req.env
+        if req.method == "POST":
+            check_wait(self._wait_seconds)
         if not self._behind_nginx and env.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in env:
             raise falcon.HTTPBadRequest(description="the request has no Host header")
         if req.path.startswith("//"):

@@ -7,6 +7,7 @@ from typing import Any
 import falcon
 
 from tfs_proxy.observe.logs.reasons import note_refusal
+from tfs_proxy.observe.request_record import retry_seconds
 from tfs_proxy.serving.script.deadline import Abandoned
 from tfs_proxy.serving.script.values import HTTPError
 from tfs_proxy.serving.upstream.shortages import raised_by_shortage
@@ -28,7 +29,6 @@ from tfs_proxy.worker.body import AnswerBeforeTheEnd, BrokenBody
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1
 BEFORE_THE_END = PayloadTooLarge, Overloaded, UnknownSession, SessionFailure
 """Errors of requests whose body may not have been read."""
 
@@ -66,7 +66,7 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
     if isinstance(error, (UpstreamUnavailable, UpstreamTimeout, AnswerTooLarge)):
         log.warning("answered %s: %s", resp.status, error)
     if isinstance(error, Overloaded):
-        resp.set_header("Retry-After", str(RETRY_SECONDS))
+        resp.set_header("Retry-After", str(retry_seconds()))
     if isinstance(error, (BrokenBody, *BEFORE_THE_END)):
         resp.set_header("Connection", "close")
     if isinstance(error, BEFORE_THE_END) or "may_have_more" in req.context:

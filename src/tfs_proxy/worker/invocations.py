@@ -11,7 +11,7 @@ from tfs_proxy.data.open_inference.infer_codec import InferAnswer, InferCodec, v
 from tfs_proxy.data.open_inference.json_request import is_request, read_request
 from tfs_proxy.data.registry import parse_media_type
 from tfs_proxy.data.serving_json.requests import PREDICT
-from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, stage
+from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, note_timeout, stage
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import ScriptRequest
@@ -86,6 +86,7 @@ class ModelInvocations:
     ) -> InferAnswer:
         with stage(CONVERT):
             request = read_request(body, size, budget)
+        note_timeout(request.timeout_seconds)
         target = targeted_signature(target, request)
         signature = self._plane.signature(target)
         with stage(CONVERT):
@@ -148,6 +149,7 @@ class ScriptInvocations:
             version = version_text(target.version, versions)
             codec = InferCodec(json_size(req), name, version, budget, binary_type)
             body = self._bodies.read(req, budget)
+            note_timeout(codec.timeout_seconds(body))
             target = target if self._deployment.script_model else codec.targeted(body, target)
             request = self._request(
                 req, body, budget, target=target, accept=req.get_header("Accept"), codec=codec

@@ -10,12 +10,13 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.worker import first_call
 from tfs_proxy.worker.app import ContainerApp, create_app
 from tfs_proxy.worker.many_models import ManyModelsApp
-from tfs_proxy.worker.memory_ledger import MemoryLedger
+from tfs_proxy.worker.memory_ledger import WAIT_SECONDS, MemoryLedger
 
 
 def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
     control, deployment = workspace.control_socket, fetch_deployment(workspace.control_socket)
-    ledger = MemoryLedger(workspace.memory_ledger, deployment.bodies.decoded_total_bytes)
+    times, total_bytes = deployment.times, deployment.bodies.decoded_total_bytes
+    ledger = MemoryLedger(workspace.memory_ledger, total_bytes, min(WAIT_SECONDS, times.wait_seconds))
     create = partial(create_app, ping=partial(ping, control), ledger=ledger)
     create_whole = partial(create, metrics=partial(metrics, control), ask_control_api=partial(ask, control))
     if deployment.script_model is not None:
@@ -27,8 +28,8 @@ def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
     from tfs_proxy.serving.upstream.binary import BinaryUpstream
     from tfs_proxy.serving.upstream.recovery import Recovering
 
-    servers = BinaryUpstream(deployment.instances, deployment.times.request_seconds, ledger.count)
-    upstream = Recovering(servers, partial(settled, control))
+    servers = BinaryUpstream(deployment.instances, times.request_seconds, ledger.count)
+    upstream = Recovering(servers, partial(settled, control), times)
     pass_on, serves = upstream.patient(servers.pass_on), servers.serves
     if deployment.many_models is not None:
 

@@ -55,6 +55,16 @@ class InferCodec:
             self._request, self._body = read_request(body, self._json_size, self._budget), body
         return self._request
 
+    def timeout_seconds(self, body: bytes) -> float | None:
+        """Time that a request may take, if it can be read and says so; raises BadInput."""
+        if b'"timeout"' not in body:  # a script may read bodies in its own way
+            return None
+        try:
+            request = self.read(body)
+        except BadInput:
+            return None
+        return request.timeout_seconds
+
     def targeted(self, body: bytes, target: Target) -> Target:
         """Add the signature that a request names to the target, if the request can be read."""
         try:

@@ -25,7 +25,10 @@ BINARY_DATA_OUTPUT: Final = "binary_data_output"
 BINARY_DATA_SIZE: Final = "binary_data_size"
 CLASSIFICATION: Final = "classification"
 
-OF_THE_PROTOCOL: Final = frozenset({SIGNATURE, BINARY_DATA_OUTPUT})
+TIMEOUT: Final = "timeout"
+"""Request parameter with the microseconds that it may take; 0 is none."""
+
+OF_THE_PROTOCOL: Final = frozenset({SIGNATURE, TIMEOUT, BINARY_DATA_OUTPUT})
 """Request parameters with a meaning here; all others are the client's own, and echoed."""
 
 
@@ -66,6 +69,14 @@ class InferRequest(Struct, frozen=True):
         if name is not None and not isinstance(name, str):
             raise BadInput(f'The parameter "{SIGNATURE}" must be a string.')
         return name
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """Time that the request may take; raises BadInput if it is not a whole number of microseconds."""
+        micros = self.parameters.get(TIMEOUT, 0)
+        if type(micros) is not int or micros < 0:
+            raise BadInput(f'The parameter "{TIMEOUT}" must be a whole number of microseconds.')
+        return micros / 1e6 if micros else None
 
     @property
     def own_parameters(self) -> Parameters:

@@ -192,12 +192,13 @@ class ManyModels(Stacks):
         self._servers.take_ports()
         for note in variable_notes(self._request.environ):
             log.info("Note: %s", note)
+        settings = self._settings
         return MultiModelRoutes(
-            load_seconds=self._settings.load_seconds + UNLOAD_SECONDS,
+            load_seconds=settings.install_seconds + settings.wait_time_seconds + UNLOAD_SECONDS,
             takes_target_model=self._on_demand is not None,
             traces=trace_sampling(self._request.environ),
             # Capture is the workers', so all requests must pass them.
-            instances=self._servers.instances if self._settings.capture_folder is None else (),
+            instances=self._servers.instances if settings.capture_folder is None else (),
         )
 
     async def start(self) -> str:

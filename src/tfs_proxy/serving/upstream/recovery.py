@@ -4,6 +4,7 @@ A prediction changes nothing, so sending it again is safe; but a request may be 
 server, and can't be distinguished from others in flight at that time: it is sent twice at most.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,8 +12,9 @@ from contextvars import ContextVar
 from http import HTTPStatus
 from typing import ParamSpec, TypeVar, Unpack
 
-from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, stage
+from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, seconds_left, stage
 from tfs_proxy.serving.upstream.interface import CallOptions, ModelAnswer, Records, Upstream
+from tfs_proxy.values.deployment import TimeLimits
 from tfs_proxy.values.errors import NotReached, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.values.signature import Signature, Target
 
@@ -51,13 +53,15 @@ class Recovering:
     """`tfs_proxy.serving.upstream.interface.Upstream` that wraps another.
 
     ``settled`` says if no model server is being restarted, as far as the supervisor knows. Waits
-    ``PATIENCE_SECONDS`` for it at most; then the answer or the error of the last attempt stands.
+    ``PATIENCE_SECONDS`` for it at most, less if ``times`` say so; then the answer or the error of the last
+    attempt stands.
     """
 
     def __init__(
         self,
         upstream: Upstream,
         settled: Callable[[], bool],
+        times: TimeLimits,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -65,6 +69,8 @@ class Recovering:
         self._upstream = upstream
         self.choose, self.close = upstream.choose, upstream.close
         self._settled = settled
+        self._call_seconds = times.request_seconds
+        self._patience_seconds = min(PATIENCE_SECONDS, times.wait_seconds)
         self._clock = clock
         self._sleep = sleep
 
@@ -75,12 +81,14 @@ class Recovering:
         return self._known(self._upstream.signatures_of, target)
 
     def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
-        """Send records; a timeout of the caller's own bounds the waiting, too."""
-        seconds = options.get("timeout_seconds")
+        """Send records; a timeout of the caller's own, or of the request's, bounds the waiting, too."""
+        seconds, left = options.get("timeout_seconds"), seconds_left()
+        if left < (self._call_seconds if seconds is None else seconds):
+            options["timeout_seconds"] = seconds = left
         with stage(MODEL_SERVER):
             answer = self._patiently(
                 lambda: self._upstream.predict(target, records, **options),
-                PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS),
+                math.inf if seconds is None else seconds,
             )
         return _noted(answer)
 
@@ -112,9 +120,9 @@ class Recovering:
             raise
         return outcome
 
-    def _patiently(self, ask: Callable[[], Outcome], patience_seconds: float = PATIENCE_SECONDS) -> Outcome:
+    def _patiently(self, ask: Callable[[], Outcome], most_seconds: float = math.inf) -> Outcome:
         """Ask again, once all has settled, if the model server was away."""
-        deadline = self._clock() + patience_seconds
+        deadline = self._clock() + min(most_seconds, self._patience_seconds)
         broken, unreached = _broken_before.get(), 0
         if broken:
             self._sleep(PAUSE_SECONDS)

@@ -117,11 +117,11 @@ class RequestBoundary:
         target = environ.get("RAW_URI") or environ["PATH_INFO"]
         record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
         # Both include the time in the accept queue, and until a thread was free.
-        if self.headers_for_nginx is None:
-            record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
-        elif sent_at:
+        if sent_at:
             # nginx's clock moves once for each round of its loop, in whole milliseconds.
             record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
+        else:
+            record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
         exchange = Exchange(self, record, environ, start_response, self.begun.begin(nginx_id))
         self._watch.serve(exchange)
         set_current_request(record)

@@ -178,8 +178,8 @@ def _answering(deployment: Deployment, options: StreamOptions) -> Records | BySc
     if deployment.script_model is not None:
         return ByScript(ScriptModelCaller(load_script_model(path, import_paths), deployment))
     servers = BinaryUpstream(deployment.instances, deployment.times.request_seconds)
-    upstream = ForDeployment(Recovering(servers, partial(settled, Path(options.control_socket))), deployment)
-    plane = DataPlane(upstream, deployment.csv_columns)
+    recovering = Recovering(servers, partial(settled, Path(options.control_socket)), deployment.times)
+    plane = DataPlane(ForDeployment(recovering, deployment), deployment.csv_columns)
     return ByScript(ScriptCaller(load_script(path, import_paths), plane, deployment))
 
 

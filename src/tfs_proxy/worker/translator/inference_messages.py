@@ -21,7 +21,6 @@ from tfs_proxy.data.open_inference.datatypes import (
 from tfs_proxy.data.open_inference.infer_request import (
     CLASSIFICATION,
     OF_THE_PROTOCOL,
-    SIGNATURE,
     InferInput,
     InferRequest,
     RequestedOutput,
@@ -88,7 +87,8 @@ class TranslatedRequest(Struct, frozen=True):
     """Request for the model server, and the parts of the client's that its answer needs.
 
     ``outputs`` are the names of those wanted, in their order; none means all. ``parameters`` are the client's
-    own InferParameters, which the answer repeats. ``signature`` None means the default one.
+    own InferParameters, which the answer repeats. ``signature`` None means the default one, and
+    ``timeout_seconds`` that of the run.
     """
 
     asked: AskedModel
@@ -97,6 +97,7 @@ class TranslatedRequest(Struct, frozen=True):
     outputs: tuple[str, ...]
     parameters: Mapping[str, Any]
     signature: str | None = None
+    timeout_seconds: float | None = None
 
 
 def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> TranslatedRequest:
@@ -109,7 +110,14 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
     request = parsed(ModelInferRequest, message)
     asked = asked_version(request.model_name, request.model_version)
     outputs = tuple(_output_names(request))
-    signature = _signature(request)
+    meant = InferRequest(
+        parameters={
+            name: getattr(parameter, parameter.WhichOneof("parameter_choice") or "", False)
+            for name, parameter in request.parameters.items()
+            if name in OF_THE_PROTOCOL
+        }
+    )
+    signature = meant.signature
     predict = PredictRequest(model_spec=model_spec(asked, signature), output_filter=outputs)
     inputs, raw = request.inputs, request.raw_input_contents
     if not 0 < len(inputs) <= MOST_TENSORS:
@@ -123,7 +131,11 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
             raise BadInput(f"{named('input', given.name)} is there twice.")
         _fill(predict.inputs[given.name], given, raw[index] if raw else None, budget)
     parameters = {name: value for name, value in request.parameters.items() if name not in OF_THE_PROTOCOL}
-    return TranslatedRequest(asked, predict.SerializeToString(), request.id, outputs, parameters, signature)
+    return TranslatedRequest(
+        *(asked, predict.SerializeToString(), request.id, outputs, parameters),
+        signature=signature,
+        timeout_seconds=meant.timeout_seconds,
+    )
 
 
 def parsed(kind: type[Message], message: bytes) -> Message:
@@ -176,15 +188,6 @@ def _described(tensor: Any) -> InferInput:
     datatype = datatype_named(tensor.datatype, subject)
     shape = checked_shape(list(tensor.shape), subject)
     return InferInput(tensor.name, datatype, np.broadcast_to(np.zeros((), datatype.array), shape))
-
-
-def _signature(request: ModelInferRequest) -> str | None:
-    if SIGNATURE not in request.parameters:
-        return None
-    parameter = request.parameters[SIGNATURE]
-    if parameter.WhichOneof("parameter_choice") != "string_param":
-        raise BadInput(f'The parameter "{SIGNATURE}" must be a string.')
-    return str(parameter.string_param)
 
 
 def _output_names(request: ModelInferRequest) -> Iterator[str]:

@@ -64,7 +64,9 @@ class ModelServers:
         self._channels: dict[str, tuple[Any, Callable[[str], Any]]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def call(self, path: str, message: bytes, context: Any) -> bytes:
+    async def call(
+        self, path: str, message: bytes, context: Any, timeout_seconds: float | None = None
+    ) -> bytes:
         """Answer of a model server to a call of the method at ``path``; if one takes none, the next one's.
 
         Raises RefusedCall with the model server's own status, or the reason why none answers.
@@ -78,10 +80,8 @@ class ModelServers:
                 if socket not in self._channels:
                     channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
                     self._channels[socket] = channel, cache(channel.unary_unary)
-                left_seconds = context.time_remaining()
-                limit_seconds = min(
-                    self._answer_seconds, self._answer_seconds if left_seconds is None else left_seconds
-                )
+                limits = self._answer_seconds, context.time_remaining(), timeout_seconds
+                limit_seconds = min(limit for limit in limits if limit is not None)
                 method = self._channels[socket][1](path)
                 try:
                     answer: bytes = await method(

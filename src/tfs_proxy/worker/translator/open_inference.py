@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -177,9 +178,11 @@ class OpenInferenceService:
     async def _infer(self, message: bytes, context: Any) -> bytes:
         if self._options.by_script:
             raise RefusedCall(GrpcCode.UNIMPLEMENTED, ANSWERED_BY_SCRIPT)
+        began = time.monotonic()
         request = await _off_the_loop_if_large(translated, message, self._options.decoded_bytes)
+        left = request.timeout_seconds and max(request.timeout_seconds + began - time.monotonic(), 0.0)
         try:
-            answer = await self._servers.call(PREDICT, request.message, context)
+            answer = await self._servers.call(PREDICT, request.message, context, left)
         except RefusedCall as refused:
             raise await self._explained(refused, message, request, context) from None
         return await _off_the_loop_if_large(infer_answer, answer, request)

@@ -7,6 +7,7 @@ import pytest
 from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.serving.upstream.recovery import ATTEMPTS, PATIENCE_SECONDS, Recovering, sent_before
+from tfs_proxy.values.deployment import TimeLimits
 from tfs_proxy.values.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.values.signature import Signature, Target
 
@@ -25,7 +26,9 @@ class Stage:
         self._answers: Iterator[ModelAnswer | Exception] = iter(answers)
         self._settled_after = settled_after
         self.fake = fake or FakeUpstream(answer=self._next)
-        self.upstream = Recovering(self.fake, self.settled, clock=lambda: self.now, sleep=self.sleep)
+        self.upstream = Recovering(
+            self.fake, self.settled, TimeLimits(60.0), clock=lambda: self.now, sleep=self.sleep
+        )
 
     def _next(self, _call: Call) -> ModelAnswer:
         answer = next(self._answers)
