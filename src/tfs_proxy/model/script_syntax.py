@@ -170,6 +170,14 @@ def reads_in_parts(ast_names: AstNames) -> bool:
     )
 
 
+def asks_for_preload(script: Path) -> bool:
+    """True if the script's top level has the line ``preload = True``."""
+    lines = (
+        ast.unparse(node) for node in ast.parse(script.read_bytes()).body if isinstance(node, ast.Assign)
+    )
+    return "preload = True" in lines
+
+
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Names that the top level binds, each with its binding, also within `if`, `try` or `with`."""
     for node in nodes:

@@ -1,9 +1,13 @@
 """Workers of one model whose modules gunicorn's master has imported, unless the model brings its own."""
 
 import json
+import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ from support.archives import pack
 from support.gunicorn_report import OURS
 from support.gunicorn_report import TELLS as TELLS_OF_PROCESS
 from support.stack import Stack, ended, serving
+from support.waiting import wait_until
 from support.wheels import write_wheel
 
 TELLS = f"""
@@ -138,6 +143,99 @@ def test_a_thread_that_imports_at_the_start_does_not_keep_the_run_from_it(tmp_pa
     model = str(pack(tmp_path / "model.tar.gz", {"code/inference.py": TELLS_OF_PROCESS}))
     with serving(model, env={"PYTHONPATH": str(tmp_path / "agent")}) as stack:
         assert not told(stack)["own"]["forked"]
+
+
+PRELOADS = """
+import json, os, random, socket, asyncio, threading
+import numpy
+preload = True
+VERSION = 1
+
+def model_fn(model_dir):
+    LEAVES
+    return os.getpid(), numpy.ones(100_000_000 // 8)
+
+def transform_fn(model, data, content_type, accept):
+    return json.dumps({
+        "pid": os.getpid(), "loader": model[0], "sum": model[1][:10].sum(), "version": VERSION,
+        "drawn": [int(numpy.random.randint(1 << 30)), random.getrandbits(30)]}), "application/json"
+"""
+
+
+def private_mb(stack: Stack) -> int:
+    """Memory of gunicorn's processes that no other process shares."""
+    rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in stack.children()["gunicorn"]]
+    return sum(int(kb) for text in rollups for kb in re.findall(r"Private_\w+: *(\d+)", text)) // 1024
+
+
+def answers_of_both(stack: Stack) -> dict[int, Any]:
+    """One answer of each of two workers, by its process id."""
+    answers: dict[int, Any] = {}
+
+    def both() -> bool:
+        answers.update((answer["pid"], answer) for answer in threads.map(told, [stack] * 4))
+        return len(answers) == 2
+
+    with ThreadPoolExecutor(4) as threads:
+        wait_until(both, 20, "both workers answer")
+    return answers
+
+
+def test_workers_share_the_model_of_a_script_that_asks_for_it(tmp_path: Path) -> None:
+    """Loaded by the master alone, for a worker in place of a dead one and for new code, too."""
+    (script := tmp_path / "code" / "inference.py").parent.mkdir()
+    script.write_text(PRELOADS.replace("LEAVES", "pass"))
+    with serving(str(tmp_path), "--reload", workers=2) as stack:
+        before = answers_of_both(stack)
+        assert private_mb(stack) < 100
+        os.kill(next(iter(before)), signal.SIGKILL)
+        wait_until(lambda: len(set(stack.workers()) - before.keys()) == 1, 20, "another takes its place")
+        after = answers_of_both(stack)
+        script.write_text(script.read_text().replace("VERSION = 1", "VERSION = 2"))
+        wait_until(lambda: told(stack)["version"] == 2, 20, "new code answers")
+        changed = answers_of_both(stack)
+
+    (loader,) = {answer["loader"] for answer in (*before.values(), *after.values())}
+    (other,) = {answer["loader"] for answer in changed.values()}
+    assert loader not in (before.keys() | after.keys())
+    assert other not in (changed.keys() | {loader})
+    drawn = [tuple(answer["drawn"]) for answer in {**before, **after}.values()]
+    assert len(set(drawn)) == len({numpy for numpy, _ in drawn}) == 3
+    assert "preload" not in stack.log
+
+
+LEAVES = """
+    global held
+    held = [threading.Thread(target=threading.Event().wait, name="poller", daemon=True), socket.socketpair(),
+            asyncio.new_event_loop(), open(__file__)]
+    held[0].start()
+"""
+
+
+def test_a_model_that_a_fork_would_break_is_loaded_by_each_worker(tmp_path: Path) -> None:
+    """The log names its threads, sockets, event loops and files; nothing of the master's is left."""
+    script = PRELOADS.replace("    LEAVES\n", LEAVES)
+    with serving(archive(tmp_path, **{"code/inference.py": script}), workers=2) as stack:
+        answers = answers_of_both(stack)
+        (line,) = [line for line in stack.messages if "preload = True" in line]
+
+    assert all(answer["loader"] == pid for pid, answer in answers.items())
+    for name in ("thread poller", "socket:[", "anon_inode:[eventpoll]", "code/inference.py"):
+        assert name in line
+
+
+def test_a_model_that_fails_before_the_fork_ends_the_start_as_in_a_worker(tmp_path: Path) -> None:
+    """With the same words and the same status."""
+    script = PRELOADS.replace("LEAVES", "raise KeyError('weights')")
+    asked, unasked = (
+        ended(archive(tmp_path, **{"code/inference.py": text}))
+        for text in (script, script.replace("preload = True", ""))
+    )
+
+    assert asked[0] == unasked[0] == 3
+    last = [log.splitlines()[-1].partition(" ")[2] for _, log in (asked, unasked)]
+    assert last[0] == last[1]
+    assert "KeyError: 'weights'" in last[0]
 
 
 def test_a_run_that_can_not_begin_leaves_no_process_and_no_port(tmp_path: Path) -> None:

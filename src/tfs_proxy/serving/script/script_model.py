@@ -125,7 +125,10 @@ Function = Callable[..., Any]
 
 
 class ScriptModel(Struct, frozen=True):
-    """Loaded script: its path, the functions that it defines, each of which takes a context last."""
+    """Loaded script: its path, the functions that it defines, each of which takes a context last.
+
+    ``loaded`` has what ``model_fn`` has returned before this process was forked, if it has.
+    """
 
     path: str
     model_fn: Function
@@ -136,6 +139,21 @@ class ScriptModel(Struct, frozen=True):
     close: Callable[[], Any] | None = None
     stream: Function | None = None
     description: Description | None = None
+    loaded: Any = ()  # of one element
+
+
+_LOADED: dict[str, ScriptModel] = {}
+
+
+def load_model_for_forks(path: str, import_paths: Sequence[str], model_dir: str) -> bool:
+    """Load script and model, which `load_script_model` returns from then on, in forked processes too.
+
+    Returns False for an ``async def``. Raises ScriptLoadError, and whatever ``model_fn`` raises.
+    """
+    script_model = load_script_model(path, import_paths)
+    model = script_model.model_fn(model_dir, ScriptModelContext(model_dir))
+    _LOADED[path] = replace(script_model, loaded=(model,))
+    return not inspect.isawaitable(model)
 
 
 def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptModel:
@@ -144,6 +162,8 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
     Raises ScriptLoadError if it can't be imported, has no ``model_fn``, has ``transform_fn`` and functions
     that it replaces, or a function that can't be called with its arguments.
     """
+    if path in _LOADED:
+        return _LOADED[path]
     install_shims()
     with importing(Path(path)) as described:
         module = import_script(path, import_paths)
@@ -208,9 +228,12 @@ class ScriptModelCaller:
         self._runner.begun = True
         path = self._script_model.path
         try:
-            self._model = self._runner.call(
-                MODEL, self._script_model.model_fn, self._model_dir, ScriptModelContext(self._model_dir)
-            )
+            if self._script_model.loaded:
+                self._model = self._script_model.loaded[0]
+            else:
+                self._model = self._runner.call(
+                    MODEL, self._script_model.model_fn, self._model_dir, ScriptModelContext(self._model_dir)
+                )
         except Exception as error:
             raise ScriptLoadError(f"{path}: model_fn({self._model_dir!r}) failed: {error}") from error
         asks_model = self._script_model.predict_fn is None and self._script_model.transform_fn is None

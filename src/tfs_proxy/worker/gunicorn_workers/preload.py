@@ -1,20 +1,25 @@
 """Configuration of gunicorn whose master imports modules before it forks workers (gthread only).
 
-It imports nothing that a model may replace. If that can't be done for this model, or fails, gunicorn starts
-anew with the `hooks` alone, and its workers import by themselves: only they report faults.
+It loads the model of a script that asks for it, too, so that workers share its memory. It imports nothing
+that a model may replace. If that can't be done for this model, or fails, gunicorn starts anew with the
+`hooks` alone, and its workers import and load by themselves: only they report faults.
 """
 
 import gc
 import importlib
+import logging
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from tfs_proxy.model.script_syntax import asks_for_preload
 from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.settings import inherited_environment
@@ -24,7 +29,7 @@ from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.worker.gunicorn_workers import hooks
 from tfs_proxy.worker.gunicorn_workers.hooks import child_exit, logger_class, pre_request, when_ready
 
-__all__ = ("child_exit", "logger_class", "on_starting", "pre_request", "when_ready")
+__all__ = ("child_exit", "logger_class", "on_starting", "post_fork", "pre_request", "when_ready")
 
 WORKER: Final = (
     "tfs_proxy.worker.gunicorn_workers.thread_worker",
@@ -57,17 +62,87 @@ _IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\
 """Line of a script that imports requests; if it is in a string, an unneeded import does no harm."""
 
 
-def on_starting(_server: Any) -> None:
-    """Import before the first worker is forked."""
+_PROC: Final = Path("/proc/self")
+_NOT_TO_BE_FORKED: Final = {"/libtensorflow": "TensorFlow", "/libcuda.so": "CUDA"}
+"""What a library stands for that does not work in a process forked after its import."""
+
+
+def on_starting(server: Any) -> None:
+    """Import, and load the model that may be shared, before the first worker is forked."""
+    asked = False
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
+        asked = deployment.script_model is not None and asks_for_preload(Path(deployment.script or ""))
         preload([*WORKER, *_for_script(deployment.script)], names_of_model(deployment))
+        if asked:
+            _load_model(deployment, server.log.error_log)
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # the workers report it
-    except (Exception, SystemExit, ModelHasModule):  # noqa: BLE001 - a worker will report it
+    except (Exception, SystemExit, ModelHasModule) as error:  # noqa: BLE001 - a worker will report it
+        if asked and isinstance(error, (NotToBeForked, ModelHasModule)):
+            told = (
+                f"code/ or its packages have {error}, as we do"
+                if isinstance(error, ModelHasModule)
+                else error
+            )
+            server.log.warning(
+                "preload = True can't be met, and each worker loads the model itself: %s", told
+            )
         os.set_inheritable(LogConfig.inherited(inherited_environment()).descriptor, True)
         words = [word.replace(f"python:{__name__}", f"python:{hooks.__name__}") for word in sys.argv[1:]]
         os.execv(sys.executable, [sys.executable, "-m", MASTER, *words])  # noqa: S606 - needs no shell
+
+
+def post_fork(_server: Any, _worker: Any) -> None:
+    """Seed numpy's global generator anew in a worker, as Python does its own."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+class NotToBeForked(Exception):
+    """What ``model_fn`` has left in this process would be broken, or shared, in its forks."""
+
+
+def _load_model(deployment: Deployment, error_log: logging.Logger) -> None:
+    """Load script and model once for all workers. Raises NotToBeForked, and what the script raises."""
+    from tfs_proxy.serving.script.script_model import load_model_for_forks
+    from tfs_proxy.worker.gunicorn_workers.request_observers import WorkerLog
+
+    printed, before = WorkerLog(error_log), _held()
+    folder = deployment.script_model or ""
+    is_loaded = load_model_for_forks(deployment.script or "", deployment.import_paths, folder)
+    printed.finish()
+    if not _held().keys() <= before.keys():
+        _fork_and_end()
+    after, libraries = _held(), (_PROC / "maps").read_text()
+    new = after.keys() - before.keys()
+    for number in (int(what.split()[1]) for what in new if what.startswith("descriptor")):
+        os.set_inheritable(number, False)
+    names = sorted(after[what] for what in new) + ([] if is_loaded else ["an async def"])
+    names += [name for library, name in _NOT_TO_BE_FORKED.items() if library in libraries]
+    if names:
+        raise NotToBeForked(f"once it is loaded, there is what forks would break: {', '.join(names)}")
+    gc.collect()
+    gc.freeze()
+
+
+def _held() -> Mapping[str, str]:
+    """Threads and descriptors of this process, each with its name for the log."""
+    names = {str(thread.native_id): thread.name for thread in threading.enumerate()}
+    tasks = (task.name for task in (_PROC / "task").iterdir())
+    held = {f"thread {task}": f"thread {names.get(task, task)}" for task in tasks}
+    for descriptor in (_PROC / "fd").iterdir():
+        with suppress(OSError):  # it is the one that lists them
+            held[f"descriptor {descriptor.name} {descriptor.readlink()}"] = str(descriptor.readlink())
+    return held
+
+
+def _fork_and_end() -> None:
+    """Fork a process that ends: OpenBLAS ends its idle threads before a fork, and begins them when needed."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
 def _for_script(script: str | None) -> tuple[str, ...]:
