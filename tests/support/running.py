@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,6 +54,7 @@ class Running(abc.ABC):
     port: int
     began: float
     pause_seconds = PAUSE_SECONDS
+    tls: ssl.SSLContext | None = None
 
     @property
     @abc.abstractmethod
@@ -116,7 +118,10 @@ class Running(abc.ABC):
         port: int | None = None,
     ) -> Answer:
         """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(self.host, port or self.port, timeout=timeout)
+        address = self.host, port or self.port
+        connection = http.client.HTTPConnection(*address, timeout=timeout)
+        if self.tls is not None:
+            connection = http.client.HTTPSConnection(*address, timeout=timeout, context=self.tls)
         with contextlib.closing(connection):
             connection.request(method, path, body=body, headers=dict(headers or {}))
             response = connection.getresponse()

@@ -254,6 +254,30 @@ def test_a_stack_behind_another_program_publishes_no_grpc_and_captures_nothing()
     assert for_inner_stack(environ) == {"A": "b"}
 
 
+TLS = {"TFS_PROXY_TLS_CERTIFICATE": "tls.crt", "TFS_PROXY_TLS_KEY": "tls.key"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "refused"),
+    [
+        ({**TLS, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials"}, ""),
+        ({**TLS, "SAGEMAKER_BIND_TO_PORT": "8080"}, "CERTIFICATE can't be used with SAGEMAKER_BIND_TO_PORT"),
+        ({**TLS, "SAGEMAKER_BATCH": "true"}, "CERTIFICATE can't be used with SAGEMAKER_BATCH"),
+        ({"TFS_PROXY_TLS_KEY": "k"}, "KEY can't be used without TFS_PROXY_TLS_CERTIFICATE: set both."),
+        ({"TFS_PROXY_TLS_CERTIFICATE": "c"}, "CERTIFICATE can't be used without TFS_PROXY_TLS_KEY"),
+        ({"TFS_PROXY_TLS_CLIENT_CA": "c"}, "CLIENT_CA can't be used without TFS_PROXY_TLS_CERTIFICATE"),
+    ],
+)
+def test_tls_needs_its_files_and_is_refused_on_sagemaker(environ: dict[str, str], refused: str) -> None:
+    """A role's credentials alone are not SageMaker: ECS gives them, too. A program's own stack has no TLS."""
+    if refused:
+        with pytest.raises(SettingsError, match=refused):
+            Settings.from_env(environ)
+    else:
+        assert Settings.from_env(environ).secured == TLS
+        assert not set(TLS) & set(for_inner_stack(environ))
+
+
 def test_defaults_follow_the_cpu_limit() -> None:
     """Workers, batch threads and TensorFlow's pools, which see 64 cores, count the two of the limit."""
     settings = Settings.from_env({}, resources=Resources(64, 1.5))

@@ -74,7 +74,7 @@ class Front(Children):
     @property
     def url(self) -> str:
         """The address for requests from this machine."""
-        return sockets.local_url(self._listeners)
+        return sockets.local_url(self._listeners, self._settings.scheme)
 
     @property
     def reach(self) -> str:
@@ -86,7 +86,7 @@ class Front(Children):
         return self._grpc_port is not None or (self._proxy is not None and bool(self._proxy.grpc_listeners))
 
     def open(self, many_models: MultiModelRoutes | None) -> None:
-        """Starts nginx if installed, else holds the gRPC port. Raises SettingsError for a port in use."""
+        """Starts nginx if installed, else holds the gRPC port. Raises SettingsError for ports and files."""
         program = nginx.program(self._settings)
         if program is not None:
             if many_models is None:
@@ -104,7 +104,7 @@ class Front(Children):
             unused = {"EXTRA_PORTS": self._settings.extra_ports is not None, "GZIP": self._settings.gzip}
             for name in filter(unused.get, unused):
                 log.warning("TFS_PROXY_%s has no effect without nginx", name)
-        log.info("listening on %s", sockets.shown(self._listeners))
+        log.info("listening on %s", sockets.shown(self._listeners, self._settings.scheme))
 
     def start_translator(self, open_inference: str, servers: int) -> None:
         """Starts the process of the Open Inference Protocol over gRPC, which ``open_inference`` answers.
@@ -150,6 +150,11 @@ class Front(Children):
         if self._proxy is None or self.nginx is None:
             return ()
         return self._proxy.begin_reload(self.nginx, deployment)
+
+    async def follow_files(self) -> None:
+        """Has nginx take up changed files of keys and TLS."""
+        if self._proxy is not None and self.nginx is not None:
+            await self._proxy.follow_files(self.nginx)
 
     async def until_nginx_drained(self, former: Collection[int], seconds: float = RELOAD_SECONDS) -> None:
         """Returns once nginx's former workers have finished their requests, or after so many seconds."""

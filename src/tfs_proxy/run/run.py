@@ -19,6 +19,7 @@ from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listeners, connections
+from tfs_proxy.run.host.waiting import together
 from tfs_proxy.run.logs import RunRecords
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess, Deaths
@@ -97,7 +98,7 @@ class Run:
         self._stacks = make_stacks(host)
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
-        workspace.port.write_text(str(listeners[0].getsockname()[1]))
+        workspace.port.write_text(f"{listeners[0].getsockname()[1]} {settings.scheme}")
 
     async def serve(self) -> int:
         """Serves until a stop signal; returns the exit status then. Raises StopServing."""
@@ -119,7 +120,7 @@ class Run:
             log.info("%s", ready_line)
             await self._stacks.watch()
 
-        await self._front.watch_during(serve())
+        await self._front.watch_during(together(serve(), self._front.follow_files()))
 
     def _open_capture(self) -> None:
         """Makes the folder of data capture. Raises SettingsError if it can't be written."""

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from msgspec import Struct
 
@@ -30,13 +30,19 @@ TENSORFLOW_SERVING_PORT = 8501
 PLATFORM_PORTS = ("SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE")
 """Variables by which SageMaker says which ports a container may use (docs/reference/sagemaker.md)."""
 
-PLATFORM_VARIABLES = (
-    *PLATFORM_PORTS,
-    "SAGEMAKER_MULTI_MODEL",
-    "SAGEMAKER_BATCH",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-)
-"""Variables that SageMaker sets (docs/reference/sagemaker.md): it opens only one port of a container."""
+SAGEMAKER_VARIABLES = (*PLATFORM_PORTS, "SAGEMAKER_MULTI_MODEL", "SAGEMAKER_BATCH")
+PLATFORM_VARIABLES = (*SAGEMAKER_VARIABLES, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+"""Variables that SageMaker sets (docs/reference/sagemaker.md): it opens only one port of a container.
+
+Other services of AWS give credentials to a task, too.
+"""
+
+SECURED: Final = {
+    "TFS_PROXY_TLS_CERTIFICATE": "tls_certificate",
+    "TFS_PROXY_TLS_KEY": "tls_key",
+    "TFS_PROXY_TLS_CLIENT_CA": "tls_client_ca",
+}
+"""Variables of files by which nginx knows callers, or is known to them, and their settings."""
 
 
 class PortRange(Struct, frozen=True):
@@ -308,9 +314,10 @@ def labels(value: str) -> Mapping[str, int]:
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
     """Change ``environ`` for a stack inside another program.
 
-    Several stacks can't share gRPC's port or extra ports, nor a folder of captured requests.
+    Several stacks can't share gRPC's port or extra ports, nor a folder of captured requests. Only the program
+    calls them, without keys and TLS.
     """
-    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE"}
+    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE", *SECURED}
     return {name: value for name, value in environ.items() if name not in outer}
 
 
@@ -333,6 +340,21 @@ def closed_on_sagemaker(
     if on_sagemaker and "doors" not in given:
         closed["doors"] = values["doors"] - {"page"}
     return closed
+
+
+def check_secured(values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Raise SettingsError for keys or TLS on SageMaker, and for a file of TLS without those that it needs."""
+    given = [variable for variable, field in SECURED.items() if values[field] is not None]
+    platform = next((name for name in SAGEMAKER_VARIABLES if environ.get(name, "").strip()), None)
+    if given and platform is not None:
+        raise SettingsError(
+            f"{given[0]} can't be used with {platform}, a variable of SageMaker's, which calls containers "
+            "without keys and TLS, and lets nobody else reach them. Leave it out there."
+        )
+    certificate, key, client_ca = list(SECURED)[:3]
+    for one, needed in ((certificate, key), (key, certificate), (client_ca, certificate)):
+        if one in given and needed not in given:
+            raise SettingsError(f"{one} can't be used without {needed}: set both.")
 
 
 def check_ports(ports: PortRange | None, instance_count: int, grpc: GrpcPort | None) -> None:

@@ -182,6 +182,17 @@ class UseSettings:
     model_folders: str = CALLERS.setting(
         "TFS_PROXY_MODEL_FOLDERS", str, "", "more folders, between commas, for POST /models",
         shown="/opt/ml/models and the folder of --multi-model", aws="any path")
+    tls_certificate: str | None = CALLERS.setting(
+        "TFS_PROXY_TLS_CERTIFICATE", str, None,
+        "PEM file of the certificate, and of those up to its CA: TLS 1.2 and up at all ports by nginx; files "
+        "of keys and TLS are read again when their content changes", shown="no TLS")
+    tls_key: str | None = CALLERS.setting(
+        "TFS_PROXY_TLS_KEY", str, None,
+        "PEM file of the certificate's key, without a passphrase", shown="none")
+    tls_client_ca: str | None = CALLERS.setting(
+        "TFS_PROXY_TLS_CLIENT_CA", str, None,
+        "PEM file of CAs, one of which must have signed the client's certificate, except at health checks",
+        shown="no client certificates")
 
     sessions: bool = SESSIONS.setting(
         "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", parse.flag, False,
@@ -228,3 +239,13 @@ class UseSettings:
         "TFS_PROXY_HOME", str, None, "folder for all files that are written",
         shown="the system's temporary folder")
 # fmt: on
+
+    @property
+    def secured(self) -> dict[str, str]:
+        """Files of keys and TLS, by the variables that name them."""
+        files = {variable: getattr(self, field) for variable, field in parse.SECURED.items()}
+        return {variable: path for variable, path in files.items() if path is not None}
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls_certificate is None else "https"

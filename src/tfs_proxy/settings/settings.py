@@ -284,9 +284,9 @@ class Settings(UseSettings):
         values |= parse.closed_on_sagemaker(values, set_values, environ)
         values |= rows.ordered_timeouts(values["request_timeout_seconds"], set_values)
         given = frozenset(row.variable for row in set_rows)
-        settings = cls(**values, machine=machine, changed=changed, given=given)
-        parse.check_ports(settings.safe_port_range, settings.instance_count, settings.grpc_port)
-        return settings
+        parse.check_secured(values, environ)
+        parse.check_ports(values["safe_port_range"], values["instance_count"], values["grpc_port"])
+        return cls(**values, machine=machine, changed=changed, given=given)
 
     def with_values(self, **values: Any) -> "Settings":
         return dataclasses.replace(self, **values)

@@ -22,5 +22,6 @@ REFUSALS: Mapping[GrpcCode, tuple[int, ...]] = {
     GrpcCode.RESOURCE_EXHAUSTED: (413,),
     GrpcCode.UNIMPLEMENTED: (403, 404, 501),
     GrpcCode.UNAVAILABLE: (429, 500, 502, 503),
+    GrpcCode.UNAUTHENTICATED: (495, 496),
 }
 """A gRPC client's codes for the HTTP statuses with which nginx refuses requests."""

@@ -115,7 +115,9 @@ def listen_for_grpc(listeners: Listeners, choice: GrpcPort | None) -> list[socke
     return opened
 
 
-def listen_on_extra_ports(listeners: Listeners, choice: ExtraPorts | None) -> list[socket.socket]:
+def listen_on_extra_ports(
+    listeners: Listeners, choice: ExtraPorts | None, scheme: str = "http"
+) -> list[socket.socket]:
     """Listens on the ports of the setting, at the addresses of ``listeners``; none if it is off.
 
     Their own port, and with auto a port that is taken, are left out. Raises SettingsError if a port that was
@@ -133,7 +135,7 @@ def listen_on_extra_ports(listeners: Listeners, choice: ExtraPorts | None) -> li
                 raise
             log.warning("the HTTP port alone answers: %s", error)
     for extra in opened:
-        log.info("listening on http://%s, too", shown_address(extra))
+        log.info("listening on %s, too", shown([extra], scheme))
     return opened
 
 
@@ -243,9 +245,9 @@ def web_listener(ports: PortRange | None, instances: int) -> socket.socket:
     return listen(LOOPBACK, 0)
 
 
-def shown(listeners: Listeners) -> str:
+def shown(listeners: Listeners, scheme: str = "http") -> str:
     """Addresses of ``listeners`` for the log."""
-    return " and ".join(f"http://{shown_address(listener)}" for listener in listeners)
+    return " and ".join(f"{scheme}://{shown_address(listener)}" for listener in listeners)
 
 
 def shown_address(listener: socket.socket) -> str:
@@ -253,11 +255,11 @@ def shown_address(listener: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def local_url(listeners: Listeners) -> str:
+def local_url(listeners: Listeners, scheme: str = "http") -> str:
     """A URL that reaches ``listeners`` from this machine: ``localhost`` for all, or both families."""
     host, port = listeners[0].getsockname()[:2]
     is_localhost = host in EVERY_ADDRESS or len(listeners) > 1
-    return f"http://localhost:{port}" if is_localhost else f"http://{shown_address(listeners[0])}"
+    return f"{scheme}://{f'localhost:{port}' if is_localhost else shown_address(listeners[0])}"
 
 
 def reach(listeners: Listeners) -> str:

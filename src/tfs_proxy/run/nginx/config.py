@@ -31,6 +31,7 @@ from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import attributes, names
 from tfs_proxy.values.deployment import OFF, Deployment, TraceSampling
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import is_model_name
 from tfs_proxy.wire import guard, header_names, routes
@@ -80,6 +81,10 @@ DISK_SHARE = 0.8
 MOST_LARGE_BODIES = 65_535
 """nginx's own limit of the number."""
 
+CERTIFICATE = "certificate"
+NO_CERTIFICATE = "a client certificate is needed, signed by a CA in TFS_PROXY_TLS_CLIENT_CA"
+NO_TLS = "this port takes TLS alone: send the request to https://"
+
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not valid HTTP (RFC 9112)",
     403: "forbidden",
@@ -101,14 +106,14 @@ REFUSALS: Mapping[int, str] = {
     505: UNKNOWN_HTTP_VERSION,
 }
 
-REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
-"""nginx's own status numbers, and those that clients get instead."""
-
 ERROR_PAGES: Mapping[int, str] = {
     **{status: f"/.refused/{status}" for status in REFUSALS},
     500: "= /.refused/500$large_body",
     TOO_MANY_UPLOADS_STATUS: "=503 /.refused/uploads",
-    **{own: f"={status} /.refused/{status}" for own, status in REPLACED.items()},
+    # nginx's own status numbers.
+    494: "=431 /.refused/431",
+    495: f"=403 /.refused/{CERTIFICATE}",
+    497: "=400 /.refused/plain",
 }
 ERROR_PAGES_OF_MODEL_SERVERS: Mapping[int, str] = {
     **{status: ERROR_PAGES[status] for status in (408, 413, TOO_MANY_UPLOADS_STATUS)},
@@ -178,8 +183,16 @@ def find() -> str | None:
 
 
 def program(settings: Settings) -> str | None:
-    """The nginx program, if the settings want it in front of the workers and it is installed."""
-    return find() if settings.nginx else None
+    """The nginx program, if the settings want it in front of the workers and it is installed.
+
+    Raises SettingsError if keys or TLS need it.
+    """
+    found = find() if settings.nginx else None
+    if found is None and settings.secured:
+        raise SettingsError(
+            f"{next(iter(settings.secured))} needs nginx: install it, and don't set TFS_PROXY_NGINX=false."
+        )
+    return found
 
 
 def most_connections(cores: int, descriptors: int) -> int:
@@ -260,6 +273,8 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "routes": routes,
         "guard": guard_of(settings),
         "guards": guard,
+        "certificate": CERTIFICATE,
+        "tls": settings.tls_certificate is not None,
         "lines": request_counts,
         "access": access,
         "fast_path": fast_path,
@@ -308,6 +323,8 @@ def _refusals(settings: Settings) -> Mapping[str, tuple[int, str]]:
         **{str(status): (status, text.replace("$limit", limit)) for status, text in REFUSALS.items()},
         # nginx's own 500 for a request with a body that it stores: it could not.
         "5001": (507, NO_ROOM),
+        CERTIFICATE: (403, NO_CERTIFICATE),
+        "plain": (400, NO_TLS),
         "model-server-504": (504, not_answered(MODEL_SERVER, settings.request_timeout_seconds)),
         **{verdict: (403, text) for verdict, text in guard.REFUSALS.items()},
     }
@@ -333,6 +350,7 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
         "GetModelStatus of tensorflow.serving.ModelService, inference.GRPCInferenceService, "
         "grpc.health.v1.Health and reflection can be",
         GrpcCode.UNAVAILABLE: NO_MODEL_SERVER,
+        GrpcCode.UNAUTHENTICATED: NO_CERTIFICATE,
     }
     return {
         "has_http2_directive": proxy.build.version >= HTTP2_DIRECTIVE,

@@ -17,6 +17,7 @@ from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.config import NginxBuild
+from tfs_proxy.run.nginx.front_files import FrontFiles
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
 from tfs_proxy.settings.settings import Settings
@@ -55,26 +56,32 @@ class NginxProxy:
         self._listeners = listeners
         self._web = web
         self._multi_model = multi_model
-        self._extra_listeners = sockets.listen_on_extra_ports(listeners, settings.extra_ports)
+        self._extra_listeners = sockets.listen_on_extra_ports(
+            listeners, settings.extra_ports, settings.scheme
+        )
         self.grpc_listeners = sockets.listen_for_grpc(listeners, settings.grpc_port)
         self._grpc = tuple(map(sockets.shown_address, self.grpc_listeners))
         if self._grpc:
             log.info("listening for gRPC on %s", " and ".join(self._grpc))
         self._instances: Sequence[Instance] = ()  # which links lead to
+        self._files = FrontFiles(settings, workspace.nginx)
+        self._serving: Deployment | None = None
 
     @property
     def other_listeners(self) -> list[Listener]:
         return [*self._extra_listeners, *self.grpc_listeners]
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
-        """Writes the configuration for the start, and returns the process."""
+        """Writes the configuration for the start, and returns the process. Raises SettingsError."""
         self._workspace.nginx.mkdir()
+        self._files.use(self._files.read())
         self.configure(None)
         listeners = [*self._listeners, *self.other_listeners]
         return nginx_process(self._program, self._workspace.nginx, listeners, environ)
 
     def configure(self, serving: Deployment | None) -> None:
         """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
+        self._serving = serving
         listen, *others = map(sockets.shown_address, (*self._listeners, *self._extra_listeners))
         cores = available_resources().cores
         web = tuple(sockets.shown_address(listener) for listener in self._web)
@@ -91,8 +98,7 @@ class NginxProxy:
             build=self._build,
             also_listen=tuple(others),
         )
-        text = nginx.config(proxy_config, self._settings, self._workspace)
-        (self._workspace.nginx / "nginx.conf").write_text(text)
+        write_config(self._workspace, nginx.config(proxy_config, self._settings, self._workspace))
 
     def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
         """Makes nginx serve this; returns the pids of its former workers, which finish their requests.
@@ -107,6 +113,10 @@ class NginxProxy:
             return ()
         nginx.send_signal(signal.SIGHUP)
         return former
+
+    async def follow_files(self, nginx: ChildProcess) -> None:
+        """Has changed files of keys and TLS taken up, whatever is served."""
+        await self._files.follow(lambda: self.configure(self._serving), nginx)
 
     async def until_gone(
         self, nginx: ChildProcess, former: Collection[int], seconds: float = RELOAD_SECONDS
@@ -127,6 +137,13 @@ class NginxProxy:
         """Stops listening; idempotent. The run loop closes ``listeners`` itself."""
         for listener in self.other_listeners:
             listener.close()
+
+
+def write_config(workspace: Workspace, text: str) -> None:
+    """Writes nginx.conf, which may have callers' keys."""
+    path = workspace.nginx / "nginx.conf"
+    path.touch(0o600)
+    path.write_text(text)
 
 
 def nginx_process(

@@ -16,7 +16,8 @@ from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.nginx import config
-from tfs_proxy.run.nginx.proxy import nginx_process
+from tfs_proxy.run.nginx.front_files import FrontFiles
+from tfs_proxy.run.nginx.proxy import nginx_process, write_config
 from tfs_proxy.run.pipeline.endpoint import BodyMemory, PipelineEndpoint
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, line_text, planned, show_of_stage
 from tfs_proxy.run.process import ChildProcess, ProcessState
@@ -81,10 +82,10 @@ class Pipeline:
     ) -> None:
         self._settings, self._listeners, self._stages = settings, listeners, stages
         self._workspace, self._environ = workspace, environ
-        self._url = sockets.local_url(listeners)
+        self._url = sockets.local_url(listeners, settings.scheme)
         self._command = f"curl {self._url}/ping"
         self._endpoint = PipelineEndpoint(self._stages, settings)
-        workspace.port.write_text(str(listeners[0].getsockname()[1]))
+        workspace.port.write_text(f"{listeners[0].getsockname()[1]} {settings.scheme}")
         app = app_of(
             self._endpoint.respond,
             settings.max_payload_bytes,
@@ -92,7 +93,8 @@ class Pipeline:
             held=BodyMemory(settings.max_decoded_total_bytes).held,
             only_once=CUSTOM_ATTRIBUTES,
         )
-        self._nginx_program = config.find() if settings.nginx else None
+        self._nginx_program = config.program(settings)
+        self._files = FrontFiles(settings, workspace.nginx)
         self._server = HttpServer(app if self._nginx_program else guarded(app, guard_of(settings)))
         self._nginx: ChildProcess | None = None
 
@@ -123,19 +125,24 @@ class Pipeline:
             await self._server.listen_at(self._workspace.client_socket)
             home = self._workspace.nginx
             home.mkdir()
-            (home / "nginx.conf").write_text(nginx_config(self._settings, self._workspace, self._listeners))
+            self._files.use(self._files.read())
+            self._configure_nginx()
             spec = nginx_process(self._nginx_program, home, self._listeners, self._environ)
             self._nginx = ChildProcess(spec)
-        log.info("listening on %s", sockets.shown(self._listeners))
+            self._tasks.append(asyncio.create_task(self._files.follow(self._configure_nginx, self._nginx)))
+        log.info("listening on %s", sockets.shown(self._listeners, self._settings.scheme))
         for stage in self._stages:
             log.info("%s: serving %s on port %d", stage.name, stage.archive, stage.port)
-        self._tasks = [asyncio.create_task(child.run()) for child in self._all_children()]
+        self._tasks += [asyncio.create_task(child.run()) for child in self._all_children()]
         while await self._endpoint.faults():
             await self._watch_for(TICK_SECONDS)
         self._endpoint.begin_serving()
         log.info("%s", ready_line(f"{self._url}, {sockets.reach(self._listeners)}", self._command))
         while True:
             await self._watch_for(1.0)
+
+    def _configure_nginx(self) -> None:
+        write_config(self._workspace, nginx_config(self._settings, self._workspace, self._listeners))
 
     def _all_children(self) -> list[ChildProcess]:
         return [*([] if self._nginx is None else [self._nginx]), *self._children]

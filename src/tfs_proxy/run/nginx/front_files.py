@@ -1,0 +1,109 @@
+"""Files of keys and TLS: read at the start, and again once their content has changed."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.errors import SettingsError
+
+log = logging.getLogger(__name__)
+
+CERTIFICATE, KEY, CLIENT_CA = "TFS_PROXY_TLS_CERTIFICATE", "TFS_PROXY_TLS_KEY", "TFS_PROXY_TLS_CLIENT_CA"
+LOOK_SECONDS: Final = 1.0
+"""Between two looks; two that see the same show that a change is complete."""
+
+
+class FrontFiles:
+    """``contents`` are those that nginx uses, by the variable that names the file.
+
+    nginx has copies in ``home``, by the same names: it can be restarted whatever becomes of the files.
+    """
+
+    def __init__(self, settings: Settings, home: Path) -> None:
+        self._paths, self._home = settings.secured, home
+        self.contents: Mapping[str, bytes] = {}
+
+    def read(self) -> Mapping[str, bytes]:
+        """All contents as they are now. Raises SettingsError for a file that can't be read."""
+        contents = {}
+        for variable, path in self._paths.items():
+            try:
+                if not Path(path).is_file() and Path(path).exists():  # another read of a pipe would wait
+                    raise SettingsError(f"{variable}={path} can't be used: it is not a file.")
+                contents[variable] = Path(path).read_bytes()
+            except OSError as error:
+                raise SettingsError(f"{variable}={path} can't be read: {error.strerror}.") from error
+        return contents
+
+    def use(self, contents: Mapping[str, bytes]) -> None:
+        """Checks them, and copies them for nginx. Raises SettingsError that names the file, and keeps all."""
+        new = {variable: self._home / f"{variable}.new" for variable in contents}
+        for variable, path in new.items():
+            path.touch(0o600)
+            path.write_bytes(contents[variable])
+        if CERTIFICATE in new:
+            self._check_tls(new)
+        for variable, path in new.items():
+            path.rename(self._home / variable)
+        self.contents = contents
+
+    def _check_tls(self, files: Mapping[str, Path]) -> None:
+        import ssl  # only here: it takes 10 ms of a start
+
+        of_clients, of_server = (
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        )
+        variable, wanted = CERTIFICATE, "a certificate in PEM"
+        try:
+            of_server.load_verify_locations(files[CERTIFICATE])
+            variable = KEY
+            wanted = f"the key of {CERTIFICATE}={self._paths[CERTIFICATE]}, in PEM and without a passphrase"
+            of_clients.load_cert_chain(files[CERTIFICATE], files[KEY], password="")
+            if CLIENT_CA in files:
+                variable, wanted = CLIENT_CA, "certificates of CAs in PEM"
+                of_clients.load_verify_locations(files[CLIENT_CA])
+            fits, reason = CLIENT_CA not in files or of_clients.cert_store_stats()["x509_ca"] > 0, None
+        except ssl.SSLError as error:
+            fits, reason = False, error.reason
+        if not fits:
+            why = f" (OpenSSL: {reason})" if reason else ""
+            raise SettingsError(
+                f"{variable}={self._paths[variable]} can't be used: it must be {wanted}{why}."
+            )
+
+    async def follow(self, configure: Callable[[], None], nginx: ChildProcess) -> None:
+        """Has nginx configured anew at each change; what can't be used is logged once and changes nothing.
+
+        Requests that have begun are answered by nginx's former workers.
+        """
+        seen: Mapping[str, bytes] | str = self.contents
+        judged = seen
+        while self._paths:
+            await asyncio.sleep(LOOK_SECONDS)
+            before, problem, changed = seen, "", list[str]()
+            try:
+                seen = self.read()
+            except SettingsError as error:
+                seen = problem = str(error)
+            if seen != before or seen == judged:
+                continue
+            judged = seen
+            if not isinstance(seen, str):
+                changed = [name for name, content in seen.items() if content != self.contents[name]]
+            if changed and not isinstance(seen, str):
+                try:
+                    self.use(seen)
+                    configure()
+                except (SettingsError, OSError) as error:
+                    problem = str(error)
+            if problem:
+                log.error("a change can't be used, and what was read before goes on: %s", problem)
+            elif changed:
+                nginx.send_signal(signal.SIGHUP)
+                log.info("%s changed: nginx takes it up", " and ".join(changed))
