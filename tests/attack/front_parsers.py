@@ -93,7 +93,7 @@ def chunks(data: bytes) -> None:
     environ = create_environ(method="POST", headers={"Transfer-Encoding": "chunked"})
     environ["wsgi.input"] = _gunicorn_request(HEAD + data).body
     request = Request(environ)
-    with reader.budget(request) as budget:
+    with reader.budget() as budget:
         reader.read(request, budget)
 
 

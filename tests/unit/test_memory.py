@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -70,8 +69,7 @@ class Counter:
     def __init__(self) -> None:
         self.reserved = 0
 
-    def reserve(self, size_bytes: int, is_wanted: Callable[[], bool]) -> None:
-        assert is_wanted()
+    def reserve(self, size_bytes: int) -> None:
         self.reserved += size_bytes
 
     def release(self, size_bytes: int) -> None:

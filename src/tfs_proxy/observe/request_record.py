@@ -4,12 +4,13 @@ Code that handles the request finds its record by `current_request`, in any thre
 request's context reaches; logs and metrics read the record when the request has ended.
 """
 
+import logging
 import math
 import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -17,7 +18,9 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from tfs_proxy.values.errors import Overloaded
+from tfs_proxy.values.errors import ClientGone, Overloaded
+
+log = logging.getLogger(__name__)
 
 STAGES = ("wait", "read", "input_handler", "convert", "model_server", "output_handler", "write")
 """Stages in the order of a request; a script with a ``handler`` is all in ``input_handler``."""
@@ -28,6 +31,9 @@ PLAIN_ID = "[A-Za-z0-9._:/+=@-]{1,128}"
 """Pattern of ids: all that UUIDs, ARNs and trace ids need, and no character with a meaning in a log."""
 
 _ID = re.compile(PLAIN_ID)
+LOOK_SECONDS = 0.01
+"""Time for which a client that was there is not looked for: a look lets other threads run."""
+
 SERVER_TIMING = "Server-Timing"
 """Header with the stages of a request, for clients that ask for it."""
 
@@ -51,6 +57,8 @@ class RequestRecord(Struct, eq=False):
     stages that lie within the present one, which is ``under_way``. ``failed_stage`` is the stage of the first
     error; there may be one although the request went well. ``reason`` says why it is refused: see
     `observe.logs.reasons`. ``deadline`` is the end of its timeout, if it names one, by `time.perf_counter`.
+    ``hung_up`` asks the system whether the client has closed its connection, and
+    ``seen`` is when it was there last.
     """
 
     request_id: str
@@ -71,6 +79,20 @@ class RequestRecord(Struct, eq=False):
     reason: str = ""
     began: float = field(default_factory=time.perf_counter)
     deadline: float = math.inf
+    hung_up: Callable[[], bool] = lambda: False
+    seen: float = 0.0
+    gone: str = ""
+    """Sentence that says that the client has gone, and in which stage; "" while it is there."""
+
+    def lost_in(self, stage_number: int) -> str:
+        """Look if the client has gone, which is logged once; returns `gone`."""
+        now = time.perf_counter()
+        if not self.gone and now >= self.seen + LOOK_SECONDS:
+            self.seen = now
+            if self.hung_up():
+                self.gone = f"the client has gone: dropped in the stage {STAGES[stage_number]}"
+                log.info("%s, after %.1f s", self.gone, self.seconds[WAIT] + now - self.began)
+        return self.gone
 
 
 def new_id() -> str:
@@ -164,6 +186,19 @@ def seconds_left() -> float:
 def retry_seconds() -> int:
     """Time after which a request is worth sending again: the wait of the last ones, rounded up."""
     return max(1, math.ceil(sum(_LAST_WAITS) / max(len(_LAST_WAITS), 1)))
+
+
+def client_watch() -> Callable[[], bool]:
+    """Function that tells whether the client of the current request has closed its connection."""
+    record = _CURRENT.get()
+    return (lambda: False) if record is None else record.hung_up
+
+
+def require_client() -> None:
+    """Raise ClientGone if nobody waits for the answer to the current request any more."""
+    record = _CURRENT.get()
+    if record is not None and (gone := record.lost_in(record.under_way or WAIT)):
+        raise ClientGone(gone)
 
 
 @contextmanager

@@ -145,6 +145,10 @@ class WrongType(BadInput):
     """A value of the client's body is not of a type that the signature's dtype takes."""
 
 
+class ClientGone(RequestError):
+    """The client has closed its connection, so that nobody waits for the answer any more."""
+
+
 class ClientStalled(RequestError):
     """The client has stopped sending a body that is read in parts."""
 

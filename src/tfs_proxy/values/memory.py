@@ -1,6 +1,5 @@
 """Limits of the memory that one request takes: a budget that readers of bodies ask before they allocate."""
 
-from collections.abc import Callable
 from typing import Protocol, Self
 
 from tfs_proxy.values.errors import PayloadTooLarge
@@ -36,8 +35,8 @@ PARSED_NUMBER_BYTES = 96
 class Ledger(Protocol):
     """Sum of the large requests of all processes."""
 
-    def reserve(self, size_bytes: int, is_wanted: Callable[[], bool]) -> None:
-        """Wait for ``size_bytes`` to be free while ``is_wanted``; raises Overloaded if they are not."""
+    def reserve(self, size_bytes: int) -> None:
+        """Wait for ``size_bytes`` to be free; raises Overloaded if they are not, and ClientGone."""
 
     def release(self, size_bytes: int) -> None:
         """Give ``size_bytes`` back."""
@@ -46,22 +45,19 @@ class Ledger(Protocol):
 class MemoryBudget:
     """Memory that one request may still take, in bytes; used by one thread at a time.
 
-    A context, at whose end everything is given back. ``is_wanted`` tells if a client still waits for
-    the answer, ``remedy`` how to avoid a refusal.
+    A context, at whose end everything is given back. ``remedy`` says how to avoid a refusal.
     """
 
-    __slots__ = ("_is_wanted", "_ledger", "_remedy", "_reserved", "_taken", "_wanted", "limit_bytes")
+    __slots__ = ("_ledger", "_remedy", "_reserved", "_taken", "_wanted", "limit_bytes")
 
     def __init__(
         self,
         limit_bytes: int = DEFAULT_DECODED_BYTES,
         ledger: Ledger | None = None,
-        is_wanted: Callable[[], bool] = lambda: True,
         remedy: str = "this limit is half of TFS_PROXY_MAX_DECODED_TOTAL_MB.",
     ) -> None:
         self.limit_bytes = limit_bytes
         self._ledger = ledger
-        self._is_wanted = is_wanted
         self._remedy = remedy
         self._taken = self._wanted = self._reserved = 0
 
@@ -95,7 +91,7 @@ class MemoryBudget:
         self._wanted += size_bytes
         missing = self._wanted - self._reserved
         if self._ledger is not None and missing >= RESERVED_FROM_BYTES:
-            self._ledger.reserve(missing + ahead_bytes, self._is_wanted)
+            self._ledger.reserve(missing + ahead_bytes)
             self._reserved += missing + ahead_bytes
 
     def take_json(self, body: bytes) -> None:

@@ -27,6 +27,7 @@ _KINDS: Mapping[int, tuple[type[TfsProxyError], ...]] = {
     413: (errors.PayloadTooLarge,),
     415: (errors.UnsupportedMediaType,),
     424: (errors.SessionFailure,),
+    CLIENT_GONE: (errors.ClientGone,),
     500: (errors.ScriptFailure, errors.LoadFailed),
     502: (errors.AnswerTooLarge,),
     503: (errors.Overloaded, errors.UpstreamUnavailable, errors.ModelNotReady, errors.StartTimeout),

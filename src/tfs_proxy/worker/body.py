@@ -3,7 +3,6 @@
 import io
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import falcon
@@ -14,7 +13,7 @@ from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.memory import MEGABYTE, Ledger, MemoryBudget
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.packed_body import decoded_body
-from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET, is_connected
+from tfs_proxy.worker.gunicorn_workers.boundary import SOCKET
 
 BODY = "tfs_proxy.body"
 """Key in a WSGI environ, if it is there, for the body that has been read."""
@@ -38,9 +37,9 @@ class BodyReader:
         self._decoded_bytes = deployment.bodies.decoded_bytes
         self._ledger = ledger
 
-    def budget(self, req: falcon.Request) -> MemoryBudget:
-        """Memory limit of this request; a context, at whose end all of it is released."""
-        return MemoryBudget(self._decoded_bytes, self._ledger, partial(is_connected, req.env))
+    def budget(self) -> MemoryBudget:
+        """Memory limit of a request; a context, at whose end all of it is released."""
+        return MemoryBudget(self._decoded_bytes, self._ledger)
 
     def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
         """Read the whole body, framed by Content-Length or chunks, without its Content-Encoding.

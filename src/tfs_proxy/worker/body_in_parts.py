@@ -151,7 +151,7 @@ class InvocationsInParts(ScriptInvocations):
         file = io.BufferedReader(body, PIECE_BYTES)
         req.context.may_have_more = True
         try:
-            with self._bodies.budget(req) as budget:
+            with self._bodies.budget() as budget:
                 reply = self._caller.answer(self._request(req, b"", budget, file=file))
                 pieces = self._pieces(reply, body)
         except RequestError:

@@ -49,7 +49,7 @@ class ModelInvocations:
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer by the rules of docs/reference/sagemaker.md and docs/reference/aws-container.md."""
         is_triton = is_triton_type(req.content_type)
-        with self._bodies.budget(req) as budget:
+        with self._bodies.budget() as budget:
             target = _target(req, self._deployment)
             data = self._bodies.read(req, budget)
             # Triton's clients for SageMaker send JSON of the Open Inference Protocol, too.
@@ -75,7 +75,7 @@ class ModelInvocations:
         Raises RequestError, among them UpstreamRefused with the model server's own error.
         """
         note_model(target.model, target.version if target.version is not None else target.label)
-        with self._bodies.budget(req) as budget:
+        with self._bodies.budget() as budget:
             body = self._bodies.read(req, budget)
             answer = self._inferred(body, json_size(req), target, name, budget)
         content_type = media.JSON if answer.json_size is None else media.BYTES
@@ -117,7 +117,7 @@ class ScriptInvocations:
             target = _target(req, self._deployment)
             self._infer(req, resp, target, target.model, triton_type)
             return
-        with self._bodies.budget(req) as budget:
+        with self._bodies.budget() as budget:
             body = self._bodies.read(req, budget)
             reply = self._caller.answer(self._request(req, body, budget))
         write_reply(resp, reply)
@@ -144,7 +144,7 @@ class ScriptInvocations:
         binary_type: Callable[[int], str] = lambda _: media.BYTES,
     ) -> InferCodec:
         note_model(target.model, target.version if target.version is not None else target.label)
-        with self._bodies.budget(req) as budget:
+        with self._bodies.budget() as budget:
             versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
             version = version_text(target.version, versions)
             codec = InferCodec(json_size(req), name, version, budget, binary_type)

@@ -79,7 +79,7 @@ class ManyModelsApp:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return refuse(GOING, being_unloaded(name), start_response)
+            return refuse(GOING, being_unloaded(name), environ, start_response)
         try:
             # Locked until it is closed.
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -90,7 +90,7 @@ class ManyModelsApp:
                 with suppress(FileNotFoundError):
                     model_app = self._apps.get(file_id) or self._make(file_id, path)
             if model_app is None:
-                return refuse(GOING, being_unloaded(name), start_response)
+                return refuse(GOING, being_unloaded(name), environ, start_response)
             return model_app.answer(environ, start_response)
         finally:
             os.close(descriptor)

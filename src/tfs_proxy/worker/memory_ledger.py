@@ -4,10 +4,10 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tfs_proxy.observe.request_record import require_client
 from tfs_proxy.values.errors import Overloaded
 from tfs_proxy.values.processes import has_ended
 
@@ -29,11 +29,12 @@ class MemoryLedger:
         self._held = 0
         self._lock = threading.Lock()
 
-    def reserve(self, size_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Wait for ``size_bytes`` while the request is wanted. Raises Overloaded if none become free."""
+    def reserve(self, size_bytes: int) -> None:
+        """Wait for ``size_bytes``. Raises Overloaded if they don't become free, and ClientGone."""
         deadline = time.monotonic() + self._wait_seconds
         while not self._take(size_bytes, self._limit_bytes):
-            if time.monotonic() >= deadline or not is_wanted():
+            require_client()
+            if time.monotonic() >= deadline:
                 raise Overloaded(
                     "Other large requests are using the memory that this one needs: try again. "
                     "TFS_PROXY_MAX_DECODED_TOTAL_MB sets how much all together may take."

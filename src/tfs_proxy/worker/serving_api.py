@@ -44,7 +44,7 @@ class ServingApi:
         if not PREFIX.match(path):  # it has ``..``, which the model server does not follow
             raise falcon.HTTPRouteNotFound
         headers = {name: value for name in PASSED if (value := req.get_header(name)) is not None}
-        with self._bodies.budget(req) as budget:
+        with self._bodies.budget() as budget:
             body = self._bodies.read(req, budget) or (b"" if req.method == "POST" else None)
             answer = self._pass_on(req.method, path, body, headers)
         resp.status, resp.data, resp.content_type = answer.status, answer.body, None
@@ -71,7 +71,7 @@ def add_relay(
     """Publish the control API's answers by ``app``."""
 
     def relay(req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        with bodies.budget(req) as budget:
+        with bodies.budget() as budget:
             body = bodies.read(req, budget)
         answer = ask("GET" if req.method == "HEAD" else req.method, req.path, body)
         resp.status, resp.data, resp.content_type = answer.status, answer.body, None

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -85,7 +84,7 @@ class RequestLedger:
         await self._process.reserve_soon(size_bytes)
         self._held += size_bytes
 
-    def reserve(self, size_bytes: int, _is_wanted: Callable[[], bool] = lambda: True) -> None:
+    def reserve(self, size_bytes: int) -> None:
         """Wait for ``size_bytes`` to be free; raises Overloaded without them."""
         missing = self._used + size_bytes - self._held
         if missing > 0:

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import io
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from tfs_proxy.data.open_inference.infer_codec import InferCodec
-from tfs_proxy.observe.request_record import current_id
+from tfs_proxy.observe.request_record import client_watch, current_id
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.session import Session
@@ -186,7 +185,7 @@ def retargeted(
 class ScriptRequest(Struct, frozen=True):
     """Request for the script: header values are raw, None if there was none.
 
-    ``headers`` gathers all of them.
+    ``headers`` gathers all of them, ``hung_up`` asks whether the client has closed its connection.
     """
 
     target: Target
@@ -202,17 +201,10 @@ class ScriptRequest(Struct, frozen=True):
     file: BinaryIO | None = None
     """The body, if it is read in parts; then ``body`` is empty."""
 
+    hung_up: Callable[[], bool] = field(default_factory=client_watch)
     session: Session | None = None
     value: object = None
     """The body as the object that `describe` with ``validate`` has made of it."""
-
-
-class Data(io.BytesIO):
-    """The body of a request; ``value`` is the object that it was validated as, None if it was not."""
-
-    def __init__(self, request: ScriptRequest) -> None:
-        super().__init__(request.body)
-        self.value = request.value
 
 
 class RequestContext:
@@ -236,6 +228,10 @@ class RequestContext:
     def session(self) -> Session | None:
         """State of the request's session, kept for its next request; None if it belongs to none."""
         return self._request.session
+
+    def is_disconnected(self) -> bool:
+        """Return True once nobody waits for the answer: a handler that takes long may end then."""
+        return self._request.hung_up()
 
     @property
     def reply_attributes(self) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from tfs_proxy.observe.request_record import require_client
 from tfs_proxy.serving.script.deadline import CoroutineLane, Lane, ScriptCall
 
 Result = TypeVar("Result")
@@ -21,6 +22,9 @@ CALL_THREADS = 64
 """Blocking calls, those of ``context.predict_async`` among them, that run at a time next to the loop."""
 
 CLOSE_SECONDS = 5.0
+LOOK_SECONDS = 0.1
+"""Pause in which a thread that waits for a coroutine looks for its client."""
+
 LOOP_THREAD = "script-loop"
 
 
@@ -65,7 +69,12 @@ class WorkerLoop:
         if call is not None:
             thread, call.lane = call.lane, CoroutineLane(subject, future, self._lane)
         try:
-            outcome = future.result()
+            while True:
+                try:
+                    outcome = future.result(LOOK_SECONDS)
+                    break
+                except TimeoutError:
+                    require_client()
         except BaseException:
             future.cancel()
             raise

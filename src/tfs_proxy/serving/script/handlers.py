@@ -18,7 +18,6 @@ from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import (
     PREDICT,
     Context,
-    Data,
     ScriptRequest,
     WorkerContext,
     WorkerModels,
@@ -198,6 +197,14 @@ class ModelResponse(Response):
 
     def close(self) -> None:
         """Do nothing."""
+
+
+class Data(io.BytesIO):
+    """The body of a request; ``value`` is the object that it was validated as, None if it was not."""
+
+    def __init__(self, request: ScriptRequest) -> None:
+        super().__init__(request.body)
+        self.value = request.value
 
 
 INPUT, OUTPUT = "input_handler", "output_handler"

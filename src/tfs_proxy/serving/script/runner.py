@@ -15,12 +15,19 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.reasons import model_server_reason
-from tfs_proxy.observe.request_record import INPUT_HANDLER, MODEL_SERVER, OUTPUT_HANDLER, note_failed, stage
+from tfs_proxy.observe.request_record import (
+    INPUT_HANDLER,
+    MODEL_SERVER,
+    OUTPUT_HANDLER,
+    note_failed,
+    require_client,
+    stage,
+)
 from tfs_proxy.serving.script.deadline import Abandoned, DeadlineWatch
 from tfs_proxy.serving.script.event_loop import WorkerLoop
 from tfs_proxy.serving.script.load import client_text, own_line, own_report
 from tfs_proxy.serving.script.values import HTTPError, Response
-from tfs_proxy.values.errors import RequestError, ScriptFailure
+from tfs_proxy.values.errors import ClientGone, RequestError, ScriptFailure
 from tfs_proxy.wire import media_types as media
 
 log = logging.getLogger(__name__)
@@ -85,14 +92,17 @@ class ScriptRunner:
         runner._refusal = refusal  # noqa: SLF001 - a copy of its own
         return runner
 
-    def call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, name: str, function: Callable[..., Any], *arguments: Any, anyway: bool = False) -> Any:
         """Call one of the script's functions, and wait for its result if it is a coroutine.
 
         Its exception becomes the answer, and a line in the log: HTTPError, other errors of ours and
-        ``own_errors`` as they are, anything else as ScriptFailure.
+        ``own_errors`` as they are, anything else as ScriptFailure. Raises ClientGone without a call,
+        unless it is to be made ``anyway``, or instead of waiting for a coroutine, which is cancelled.
         """
         try:
             with stage(stage_of(name), name):
+                if not anyway:
+                    require_client()
                 result = function(*arguments)
                 if not inspect.isawaitable(result):
                     return result
@@ -179,7 +189,8 @@ class Stream:
         except Abandoned:
             raise
         except Exception as error:
-            log.warning("%s failed in the middle of its answer: %s", self._function, error)
+            if not isinstance(error, ClientGone):
+                log.warning("%s failed in the middle of its answer: %s", self._function, error)
             broken = ConnectionResetError(errno.ECONNRESET, "a streamed answer could not be completed")
             raise broken from error
         if piece is None:
@@ -196,7 +207,7 @@ class Stream:
             return
         try:
             with self._deadline():
-                self._runner.call(self._function, close)
+                self._runner.call(self._function, close, anyway=True)
         except Exception as error:  # noqa: BLE001 - the answer is over; the runner has logged it
             log.debug("closing what %s yields failed: %s", self._function, error)
 

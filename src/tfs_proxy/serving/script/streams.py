@@ -18,7 +18,7 @@ from tfs_proxy.model.script_syntax import STREAM, form_of
 from tfs_proxy.serving.script.context import Context, ScriptRequest, WorkerModels
 from tfs_proxy.serving.script.runner import ScriptRunner, named
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import RequestError, ScriptFailure
+from tfs_proxy.values.errors import ClientGone, RequestError, ScriptFailure
 from tfs_proxy.values.signature import Target
 
 Message = str | bytes
@@ -97,7 +97,7 @@ async def _end_of(
 ) -> RequestError | None:
     try:
         await _serve(function, messages, context)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, ClientGone):
         return None
     except ScriptFailure as error:
         return runner.complain(error)

@@ -23,6 +23,7 @@ from requests.structures import CaseInsensitiveDict
 from requests.utils import default_headers, get_encoding_from_headers
 from urllib3 import HTTPResponse
 
+from tfs_proxy.observe.request_record import require_client
 from tfs_proxy.serving.upstream.rest import RestUpstream
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import AnswerTooLarge, UpstreamTimeout, UpstreamUnavailable
@@ -91,6 +92,7 @@ class PooledRequests:
         if content is None and prepared.method == "POST":
             content = b""
         began = time.perf_counter()
+        require_client()
         try:
             reply = self._rest.relay(instance, prepared.method, prepared.path_url, content, headers, patience)
         except UpstreamTimeout as error:

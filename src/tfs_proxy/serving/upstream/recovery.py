@@ -12,7 +12,13 @@ from contextvars import ContextVar
 from http import HTTPStatus
 from typing import ParamSpec, TypeVar, Unpack
 
-from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, seconds_left, stage
+from tfs_proxy.observe.request_record import (
+    MODEL_SERVER,
+    note_failed,
+    require_client,
+    seconds_left,
+    stage,
+)
 from tfs_proxy.serving.upstream.interface import CallOptions, ModelAnswer, Records, Upstream
 from tfs_proxy.values.deployment import TimeLimits
 from tfs_proxy.values.errors import NotReached, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
@@ -128,6 +134,7 @@ class Recovering:
             self._sleep(PAUSE_SECONDS)
             self._wait(deadline)
         while unreached < UNREACHED:
+            require_client()
             try:
                 answer = ask()
                 if getattr(answer, "status", None) != HTTPStatus.NOT_FOUND or self._settled():

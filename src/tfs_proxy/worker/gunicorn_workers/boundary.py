@@ -8,13 +8,15 @@ handled unless it was begun.
 
 import json
 import logging
+import select
 import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol, runtime_checkable
 
@@ -58,6 +60,9 @@ _LAST_DATA_RECEIVED = struct.Struct("=52xI")
 _ASKS_TIMING, _INFERENCE_ID, _CLIENT_ID = map(wsgi_name, (ASKS_TIMING, INFERENCE_ID, REQUEST_ID))
 _NOTED = wsgi_name(NGINX_ID)
 _ID_FIELD = REQUEST_ID.lower()
+
+_HANGS_UP = getattr(select, "POLLRDHUP", 0)  # Linux has it; a peek would not look beyond unread bytes
+_poll = select.poll  # the system's own, also where gevent replaces it later
 
 _ENDING = threading.Lock()
 """Held while a request is marked as ended: its thread and its deadline may do so at once."""
@@ -108,7 +113,6 @@ class RequestBoundary:
             noted = ""
         nginx_id, _, rest = noted.partition(" ")
         sent_at, _, before = rest.partition(" ")
-        app = worker_died if before == AGAIN and self.begun.has(nginx_id) else self._app
         # nginx has chosen the id already.
         request_id = environ.get(_CLIENT_ID) if self.headers_for_nginx else None
         if not request_id:
@@ -122,9 +126,12 @@ class RequestBoundary:
             record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
         else:
             record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
+        record.seen = record.began - record.seconds[WAIT]
+        record.hung_up = partial(has_hung_up, environ.get(SOCKET), environ.get("SERVER_PROTOCOL"))
+        set_current_request(record)
+        app = self._app_for(record, nginx_id, before)
         exchange = Exchange(self, record, environ, start_response, self.begun.begin(nginx_id))
         self._watch.serve(exchange)
-        set_current_request(record)
         try:
             for observer in self._begin_observers:
                 try:
@@ -137,6 +144,14 @@ class RequestBoundary:
             exchange.fail(error)
             raise
         return exchange
+
+    def _app_for(self, record: RequestRecord, nginx_id: str, before: str) -> WsgiApp:
+        """Application for a request, or what answers in its place if it is not to begin."""
+        if before == AGAIN and self.begun.has(nginx_id):
+            return partial(refuse, "502 Bad Gateway", WORKER_DIED)
+        if record.lost_in(WAIT):
+            return partial(refuse, f"{CLIENT_GONE} Client Closed Request", record.gone)
+        return self._app
 
 
 def since_last_data(connection: object) -> float:
@@ -151,25 +166,24 @@ def since_last_data(connection: object) -> float:
     return 0.0
 
 
-def is_connected(environ: Mapping[str, Any]) -> bool:
-    """False if the client of a request seems to have hung up; nginx hangs up if its client does."""
-    connection = environ.get(SOCKET)
+def has_hung_up(connection: socket.socket | None, protocol: str | None) -> bool:
+    """True if the other end has closed a connection; nginx does so if its client has.
+
+    A client that has only ended its own side has gone, too, unless it speaks HTTP/1.0.
+    """
     if connection is None:
-        return True
-    try:
-        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    except BlockingIOError:
-        return True
-    except OSError:
         return False
+    poller = _poll()
+    try:
+        poller.register(connection, 0 if protocol == "HTTP/1.0" else _HANGS_UP)
+    except ValueError:  # it is closed here, too
+        return True
+    return bool(poller.poll(0))
 
 
-def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Answer a request that has killed a worker, instead of the application."""
-    return refuse("502 Bad Gateway", WORKER_DIED, start_response)
-
-
-def refuse(status: str, reason: str, start_response: Callable[..., Any]) -> list[bytes]:
+def refuse(
+    status: str, reason: str, _environ: dict[str, Any], start_response: Callable[..., Any]
+) -> list[bytes]:
     """Answer with an error in place of an application."""
     note_refusal(reason)
     body = error_body(reason)
@@ -212,7 +226,7 @@ class Exchange:
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
         """Start the answer as WSGI's ``start_response``; sets the request's id, whatever a script set."""
-        self.record.status = int(status[:3])
+        self.record.status = CLIENT_GONE if self.record.lost_in(WRITE) else int(status[:3])
         for name, value in headers:
             if value == "close" and name.lower() == "connection":  # which gunicorn itself drops
                 response = getattr(self._start_response, "__self__", None)

@@ -164,6 +164,7 @@ class OpenStream:
 
     def __init__(self, connection: StreamConnection, request: StreamRequest, record: RequestRecord) -> None:
         self.connection, self.request, self.record = connection, request, record
+        record.hung_up = lambda: connection.state is not State.OPEN
         self.messages_in = self.messages_out = 0
         self.outcome = ""
         self._moved_at = time.monotonic()
