@@ -105,7 +105,8 @@ takes a client's text: what is not known here shares one value, `other` for a pa
 
 The model servers' own metrics come with them, with the number of each in the label `server`,
 under names that OpenMetrics allows: `:tensorflow:serving:request_count` is
-`tensorflow_serving_request_count_total` here.
+`tensorflow_serving_request_count_total` here. So do
+[those of a script](../how-to/monitor.md#metrics-of-your-own).
 
 {table}
 """

@@ -5,7 +5,7 @@ model server shows thousands, of which its parser would take ten times as long (
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
 
@@ -35,6 +35,7 @@ _TIME = re.compile(r" -?[0-9]+$", re.ASCII)
 _NAMED_LABEL = re.compile(r'([a-zA-Z_]\w*)="(?:[^"\\\n]|\\[\\"n])*"', re.ASCII)
 _BOUND = re.compile(r'(?<![a-zA-Z0-9_])le="([^"]*)"')
 _QUOTE = '\\"'
+number: Callable[[float | str], str] = floatToGoString
 _UNTYPED = "untyped"
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "histogram": ("_bucket", "_sum", "_count"),
@@ -100,7 +101,7 @@ def _family(metric: MeasuredMetric) -> Metric:
     if description.kind is MetricKind.HISTOGRAM:
         histogram = HistogramMetricFamily(description.name, description.help, labels=description.labels)
         for labels, of in (metric.distributions or {}).items():
-            bounds = [*map(floatToGoString, of.bounds), "+Inf"]
+            bounds = [*map(number, of.bounds), "+Inf"]
             buckets = list(zip(bounds, map(float, accumulate(of.counts)), strict=True))
             histogram.add_metric(labels, buckets, of.total)
         return histogram
@@ -111,7 +112,7 @@ def _family(metric: MeasuredMetric) -> Metric:
 
 
 def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
-    """Join Prometheus's texts by server; ``label`` gets the server's name.
+    """Join Prometheus's texts by server; ``label`` gets the server's name, unless it is empty.
 
     A line that can't be read is left out. Names that only Prometheus's old text allows, such as TensorFlow
     Serving's ``:tensorflow:serving:request_count``, become legal ones. A label that a sample has under the
@@ -119,9 +120,13 @@ def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
     """
     families: dict[str, MergedFamily] = {}
     for server, text in texts.items():
-        escaped = server.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        _Reader(families, f'{label}="{escaped}"', label).read(text)
-    return [family for family in families.values() if family.samples]
+        _Reader(families, f'{label}="{escaped(server)}"' if label else "", label).read(text)
+    return [family for name, family in families.items() if name == family.name and family.samples]
+
+
+def escaped(value: str) -> str:
+    """Write the value of a label."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def text_of_merged(families: Iterable[MergedFamily], *, open_metrics: bool) -> str:
@@ -164,12 +169,12 @@ class _Reader:
             read = _read_series(series, self._label)
         if read is None or not _VALUE.fullmatch(value):
             return
-        name, labels = read
+        name, labels = read[0], f"{read[1]}{self._own}".removesuffix(",")
         if name not in self._samples:
             self._samples[name] = self._begin(name)
         if into := self._samples[name]:
             full_name, samples = into
-            samples.append(f"{full_name}{{{labels}{self._own}}} {value}")
+            samples.append(f"{full_name}{{{labels}}} {value}" if labels else f"{full_name} {value}")
 
     def _begin(self, name: str) -> tuple[str, list[str]] | None:
         """The legal name of samples called ``name``, and their list; None if that name is of another kind."""
@@ -187,9 +192,12 @@ class _Reader:
             base, suffix = base.removesuffix("_total"), "_total"
         family = self._families.get(base)
         if family is None:
+            names = [base, *(base + each for each in _SUFFIXES.get(kind, ()))]
             help_text = self._helps.get(described) or f"The model server's own metric {described}."
-            family = self._families[base] = MergedFamily(base, kind, help_text)
-        return (base + suffix, family.samples) if family.kind == kind else None
+            family = MergedFamily(base, kind, help_text)
+            if self._families.keys().isdisjoint(names):
+                self._families |= dict.fromkeys(names, family)
+        return (base + suffix, family.samples) if (family.name, family.kind) == (base, kind) else None
 
 
 # PERF: the series of a server are the same from scrape to scrape.
@@ -216,6 +224,6 @@ def _read_series(series: str, own_name: str) -> tuple[str, str] | None:
 def _canonical_bound(bound: re.Match[str]) -> str:
     """Write a bucket's bound as Prometheus does, so that it is the same in both formats."""
     try:
-        return f'le="{floatToGoString(bound[1])}"'  # type: ignore[no-untyped-call]
+        return f'le="{number(bound[1])}"'
     except ValueError:
         return bound[0]

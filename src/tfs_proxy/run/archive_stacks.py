@@ -88,7 +88,7 @@ class ArchiveStacks(Stacks):
         )
         self.current = Stack(settings, request, self._stack_host)
         self.readiness = self.current.readiness
-        self._outside = OutsideMetrics()
+        self._outside = OutsideMetrics(lambda: {"": host.workspace.metrics})
         self._number = 1
         self._exchanged = asyncio.Event()
         self._living = [self.current]
@@ -152,7 +152,7 @@ class ArchiveStacks(Stacks):
                 self._exchanged.clear()
                 await unless_set(self._exchanged, self.current.watch_forever())
 
-        following = []
+        following = [self._outside.keep_folding()]
         if self._reloading is not None:
             following.append(self._reloading.follow(self.current.code_of_users, self._load_next))
         await together(watch_current(), *following)
@@ -190,7 +190,7 @@ class ArchiveStacks(Stacks):
         self._number += 1
         run = self._host.workspace
         # A short name, since sockets have short paths.
-        workspace = make_workspace_within(run, run.root / str(self._number), run.journal)
+        workspace = make_workspace_within(run, run.root / str(self._number), run.journal, run.metrics)
         settings = self._settings.with_values(
             safe_port_range=other_ports(self._settings, before.servers.instances)
         )

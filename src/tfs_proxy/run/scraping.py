@@ -1,4 +1,4 @@
-"""The slow parts of `/metrics`: the model servers, and the driver of the GPUs through NVML.
+"""The slow parts of `/metrics`: model servers, scripts' own metrics, the driver of the GPUs through NVML.
 
 A scrape waits for them for a moment, then shows what is known.
 """
@@ -6,13 +6,14 @@ A scrape waits for them for a moment, then shows what is known.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ctypes import CDLL
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ from tfs_proxy.wire.http_messages import HttpResponse
 
 if TYPE_CHECKING:
     from tfs_proxy.observe.exposition import MergedFamily
+    from tfs_proxy.observe.script_metrics import ScriptMetrics
 
 log = logging.getLogger(__name__)
 
@@ -209,12 +211,23 @@ def _bindings() -> Any | None:
     return import_module(BINDINGS)
 
 
-class OutsideMetrics:
-    """The model servers' own metrics, and the GPUs'."""
+FOLD_SECONDS, SCRIPT_WAIT_SECONDS = 60.0, 0.25
 
-    def __init__(self, gpus: Gpus | None = None) -> None:
+
+class OutsideMetrics:
+    """The model servers' own metrics, the scripts', and the GPUs'.
+
+    ``folders`` has those of the scripts' metrics by model, whose name ``label`` gets unless it is empty.
+    """
+
+    def __init__(
+        self, folders: Callable[[], Mapping[str, Path]] = dict, label: str = "", gpus: Gpus | None = None
+    ) -> None:
         self.model_servers = ModelServerMetrics()
         self._gpus = gpus or Gpus(_bindings if find_spec(BINDINGS) else None)
+        self._folders, self._label = folders, label
+        self._scripts: ScriptMetrics | None = None
+        self._of_scripts = LatestAnswer(lambda: in_daemon_thread(self._read_scripts, "script metrics"))
 
     def warm_up(self) -> None:
         """Asks all of them, so that the first scrape has something to show."""
@@ -222,19 +235,36 @@ class OutsideMetrics:
             answer.refresh()
 
     async def refresh(self) -> None:
-        """Asks all of them, and waits for a few milliseconds at most."""
+        """Asks all of them, and waits for a few milliseconds; longer for files of scripts."""
         await refresh_all(self._answers())
+        await self._refresh_scripts()
+
+    async def keep_folding(self) -> None:
+        """Adds up files of processes that have ended, as a scrape does; never returns."""
+        while True:
+            await asyncio.sleep(FOLD_SECONDS)
+            await self._refresh_scripts()
+
+    async def _refresh_scripts(self) -> None:
+        if self._of_scripts.value or any(any(folder.glob("*")) for folder in self._folders().values()):
+            await refresh_all([self._of_scripts], SCRIPT_WAIT_SECONDS)
 
     def _answers(self) -> tuple[LatestAnswer[Any], ...]:
         return (*self.model_servers.answers, *self._gpus.answers)
+
+    def _read_scripts(self) -> "Sequence[MergedFamily]":
+        from tfs_proxy.observe.script_metrics import ScriptMetrics
+
+        self._scripts = self._scripts or ScriptMetrics(self._label)
+        return self._scripts.read(self._folders())
 
     def measure(self) -> Iterator[MeasuredMetric]:
         yield from self.model_servers.measure()
         yield from self._gpus.measure()
 
     def families(self) -> Iterable["MergedFamily"]:
-        """The model servers' own metrics, with the label ``server``."""
+        """The model servers' own metrics, with the label ``server``, and the scripts'."""
         # Its library takes 70 ms to import, which no start should wait for.
         from tfs_proxy.observe.exposition import merged
 
-        return merged(self.model_servers.texts(), "server")
+        return [*merged(self.model_servers.texts(), "server"), *(self._of_scripts.value or ())]

@@ -272,6 +272,7 @@ class Stack:
             log.warning("%s", unusable)
         for listener in web:
             listener.set_inheritable(True)
+        self.workspace.metrics.mkdir(exist_ok=True)
         spec = gunicorn.gunicorn_process(
             self.settings,
             self.workspace,

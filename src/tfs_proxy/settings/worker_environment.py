@@ -14,6 +14,8 @@ from tfs_proxy.values.layout import Workspace
 Options = TypeVar("Options", bound=Struct)
 
 WORKSPACE_VARIABLE = "TFS_PROXY_WORKSPACE"
+METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""The folder in which prometheus_client keeps what a script measures, for the run to show it."""
 
 FORK_SECONDS: Final = 10.0
 """Time that supervisor and zygote wait for each other; only a machine that stands still takes longer."""

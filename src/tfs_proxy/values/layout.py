@@ -87,6 +87,7 @@ class Workspace:
         self.client_socket = root / "client.sock"  # the same, for requests that nginx passes on
         self.memory_ledger = root / "memory"  # memory of large requests in all workers
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
+        self.metrics = root / "metrics"  # files of prometheus_client in which scripts' metrics are
         self.requests = root / "requests"  # lines of requests that have ended, by nginx or the workers
         self.translator_socket = root / "grpc.sock"  # the Open Inference Protocol over gRPC
         self.streams = root / "streams.sock"  # socket of the process that serves bidirectional streams

@@ -315,6 +315,10 @@ class ModelStacks:
         for stack in tuple(self._stacks):
             yield from stack.measure()
 
+    def metrics_folders(self) -> Mapping[str, Path]:
+        """The folders of the scripts' own metrics, by model."""
+        return {stack.name: Workspace(stack.home).metrics for stack in tuple(self._stacks)}
+
     def stop_until(self, deadline: float) -> None:
         """Makes stacks end by ``deadline``, of `time.monotonic`."""
         self._stop_by = deadline

@@ -42,6 +42,7 @@ from tfs_proxy.run.programs.zygote import Zygote
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run import Run, RunHost, Stacks
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import heartbeats_of
 from tfs_proxy.settings.parsers import check_ports
@@ -175,8 +176,12 @@ class ManyModels(Stacks):
             **(protocol if settings.publishes_open_inference else {}),
             **served_models(served),
         }
+        self._outside = OutsideMetrics(stacks.metrics_folders, "model")
         self.control_api = ControlApi(
-            self, routes, measure=lambda headers: added_up(metrics.measure(headers))
+            self,
+            routes,
+            measure=lambda headers: added_up(metrics.measure(headers)),
+            outside=self._outside,
         )
 
     def _route_grpc(self) -> None:
@@ -236,7 +241,7 @@ class ManyModels(Stacks):
 
     async def watch(self) -> None:
         """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
-        work: list[Awaitable[None]] = [self._servers.watch()]
+        work: list[Awaitable[None]] = [self._servers.watch(), self._outside.keep_folding()]
         idle_seconds = self._settings.model_idle_seconds
         if self._on_demand is not None and self._front.takes_grpc:
             seconds = min(COUNT_SECONDS, idle_seconds / 2 or COUNT_SECONDS)

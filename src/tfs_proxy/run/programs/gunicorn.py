@@ -11,7 +11,7 @@ from pathlib import Path
 from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.run.process import Backoff, ProcessSpec
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.settings.worker_environment import WORKSPACE_VARIABLE, StreamOptions, written
+from tfs_proxy.settings.worker_environment import METRICS_VARIABLE, WORKSPACE_VARIABLE, StreamOptions, written
 from tfs_proxy.values.layout import Workspace
 
 PROGRAM = "tfs_proxy.worker.gunicorn_workers.master"
@@ -77,8 +77,8 @@ def environment(
     base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
 ) -> dict[str, str]:
     """``base`` with variables for workers: their workspace, and the folder of installed packages."""
-    defaults = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **MEMORY_SETTINGS}
-    env = {**defaults, **base, WORKSPACE_VARIABLE: str(workspace.root)}
+    defaults = {"OMP_NUM_THREADS": str(settings.omp_num_threads), METRICS_VARIABLE: str(workspace.metrics)}
+    env = {**defaults, **MEMORY_SETTINGS, **base, WORKSPACE_VARIABLE: str(workspace.root)}
     env.pop("SCRIPT_NAME", None)  # gunicorn would take it for where its application is mounted
     python_path = [*map(str, paths), *filter(None, [base.get("PYTHONPATH")])]
     if python_path:

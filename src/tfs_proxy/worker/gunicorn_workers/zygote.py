@@ -22,6 +22,7 @@ from tfs_proxy.settings.settings import change_environment, inherited_environmen
 from tfs_proxy.settings.worker_environment import (
     FORK_SECONDS,
     GO,
+    METRICS_VARIABLE,
     WORKSPACE_VARIABLE,
     ForkRequest,
     worker_workspace,
@@ -42,7 +43,7 @@ MOST_DESCRIPTORS: Final = 253
 """Limit of Linux for the descriptors in one message."""
 
 PYTHON_PATH: Final = "PYTHONPATH"
-OF_MODEL: Final = (WORKSPACE_VARIABLE, LOG_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
+OF_MODEL: Final = (WORKSPACE_VARIABLE, METRICS_VARIABLE, LOG_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
 """Variables that are a model's own, and that no module reads while it is imported."""
 
 OF_PYTHON: Final = "LC_CTYPE"

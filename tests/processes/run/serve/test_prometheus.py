@@ -40,9 +40,15 @@ OF_A_BUSY_MACHINE = {"TfsProxySlow", "TfsProxyWorkersMissing", "TfsProxyMemoryHi
 METRIC = re.compile(r"\b(?:tfs_proxy|http_server)_[a-z_]+")
 INSTANCES = b'{"instances": [1.0]}'
 SCRIPT = """
+from prometheus_client import Counter
+
+ANSWERS = Counter("script_answers", "Answers.", ["kind"])
+
+
 def output_handler(response, context):
     if context.custom_attributes:
         raise ValueError(context.custom_attributes)
+    ANSWERS.labels("good").inc()
     return response.content, "application/json"
 """
 
@@ -154,6 +160,11 @@ def test_a_pod_is_one_target_with_the_labels_that_the_rules_ask_for(prometheus: 
         "namespace": "default",
         "pod": POD,
     }
+
+
+def test_metrics_of_the_script_are_scraped(prometheus: Prometheus) -> None:
+    """Prometheus knows the rate of its counter."""
+    wait_for_data(prometheus, ['sum by (kind) (rate(script_answers_total{kind="good"}[1m])) > 0'])
 
 
 def test_every_query_of_the_dashboard_has_data(prometheus: Prometheus) -> None:
