@@ -86,26 +86,33 @@ def figures(rows: Iterable[Figure]) -> str:
 
 def picture(rows: Iterable[Row]) -> str:
     """Bars of both sides of the rows at 8 connections, each row to its own scale, as SVG."""
+    shown = [row for row in rows if row.connections == SHOWN_CONNECTIONS]
+    groups = [
+        (row.work, [(side.name, statistics.median(side.rates)) for side in (row.ours, row.other)])
+        for row in shown
+    ]
+    return bars("Requests per second at 8 connections", groups)
+
+
+def bars(title: str, groups: Iterable[tuple[str, Sequence[tuple[str, float]]]], most: float = 0.0) -> str:
+    """Bars of named rates in groups, each to a scale of its own unless ``most`` is that of all, as SVG."""
     parts, y = [], 10
-    for row in rows:
-        if row.connections != SHOWN_CONNECTIONS:
-            continue
-        parts.append(f'<text x="10" y="{y + 14}" font-weight="bold">{escape(row.work)}</text>')
-        most = max(statistics.median(side.rates) for side in (row.ours, row.other))
-        for side, color in ((row.ours, OURS), (row.other, OTHERS)):
+    for heading, rates in groups:
+        parts.append(f'<text x="10" y="{y + 14}" font-weight="bold">{escape(heading)}</text>')
+        longest = most or max(rate for _, rate in rates) or 1.0
+        for (name, rate), color in zip(rates, (OURS, OTHERS), strict=True):
             y += LINE_HEIGHT
-            width = max(statistics.median(side.rates) / (most or 1.0) * BAR_WIDTH, 1)
+            width = max(rate / longest * BAR_WIDTH, 1)
             parts += [
-                f'<text x="10" y="{y + 14}">{escape(side.name)}</text>',
+                f'<text x="10" y="{y + 14}">{escape(name)}</text>',
                 f'<rect x="{LABEL_WIDTH}" y="{y + 2}" width="{width:.0f}" height="15" fill="{color}"/>',
-                f'<text x="{LABEL_WIDTH + 10 + width:.0f}" y="{y + 14}">{_rate(side)} requests/s</text>',
+                f'<text x="{LABEL_WIDTH + 10 + width:.0f}" y="{y + 14}">{_shown(rate)} requests/s</text>',
             ]
         y += LINE_HEIGHT + 12
     width = LABEL_WIDTH + BAR_WIDTH + 150
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" height="{y}" role="img"'
     style = 'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="#ffffff"/>'
-    title = "<title>Requests per second at 8 connections</title>"
-    return f"{head} {style}{title}{''.join(parts)}</svg>\n"
+    return f"{head} {style}<title>{escape(title)}</title>{''.join(parts)}</svg>\n"
 
 
 def replace_section(page: Path, name: str, text: str) -> None:
@@ -119,7 +126,10 @@ def replace_section(page: Path, name: str, text: str) -> None:
 
 
 def _rate(side: Side) -> str:
-    rate = statistics.median(side.rates)
+    return _shown(statistics.median(side.rates))
+
+
+def _shown(rate: float) -> str:
     return f"{rate:,.{0 if rate >= 100 else 1}f}"
 
 
