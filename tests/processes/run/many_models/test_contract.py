@@ -31,6 +31,7 @@ def test_what_cannot_be_served_is_a_400(many: MultiModelStack, tmp_path: Path, c
     """With the reason, and nothing is left."""
     files, words = UNSERVABLE[case]
     name = f"bad{list(UNSERVABLE).index(case)}"
+    before = scrape(many).total("tfs_proxy_model_loads_total", outcome="not_servable")
 
     answer = many.load(name, pack(tmp_path / "bad.tar.gz", files))
 
@@ -38,6 +39,7 @@ def test_what_cannot_be_served_is_a_400(many: MultiModelStack, tmp_path: Path, c
     assert words in answer.json["error"]
     assert many.described(name).status == 404
     assert name not in many.urls()
+    assert scrape(many).total("tfs_proxy_model_loads_total", outcome="not_servable") == before + 1
 
 
 def test_more_models_than_may_be_loaded_are_a_507(tmp_path: Path) -> None:
@@ -52,6 +54,9 @@ def test_more_models_than_may_be_loaded_are_a_507(tmp_path: Path) -> None:
         assert stack.answers("a", "x")
         assert stack.unload("a").status == 200
         stack.loaded("b", archive)
+        loads = scrape(stack).values("tfs_proxy_model_loads_total")
+        assert {labels["outcome"]: count for labels, count in loads} == {"loaded": 2, "no_resources": 1}
+        assert scrape(stack).total("tfs_proxy_model_loads_seconds_total") > 0
 
 
 def test_an_archive_with_several_models(many: MultiModelStack, saved_models: Path, tmp_path: Path) -> None:

@@ -67,19 +67,6 @@ async def begun(call: Coroutine[Any, Any, tuple[int, Any]]) -> "asyncio.Task[tup
     return task
 
 
-@played(run)
-async def test_a_second_load_is_409(client: Client) -> None:
-    load = await begun(client.send("POST", "/models", LOAD_A))
-    status, answer = await client.load("a")
-    assert (status, answer) == (
-        409,
-        {"error": "model a is being loaded already, from /opt/ml/models/a/model"},
-    )
-    await load
-    again = {"error": "model a is loaded already, from /opt/ml/models/a/model"}
-    assert await client.load("a") == (409, again)
-
-
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
@@ -151,22 +138,3 @@ async def test_a_token_that_no_page_has_given_is_400(client: Client, *, query: s
     status, answer = await client.send("GET", f"/models?next_page_token={query}")
     assert status == 400
     assert "next_page_token" in answer["error"]
-
-
-@played(run)
-async def test_a_name_in_a_path_may_be_escaped(client: Client) -> None:
-    await client.load("a-b")
-    assert (await client.send("GET", "/models/a%2Db"))[0] == 200
-    assert await client.send("GET", "/models/a%2Fb") == (404, {"error": "model a/b is not loaded"})
-
-
-def test_a_name_of_64_characters_and_unknown_fields_are_taken() -> None:
-    """The platform may send more one day."""
-    name = "a" * 64
-
-    async def play(client: Client) -> None:
-        body = json.dumps({"model_name": name, "url": "/m", "more": [1]}).encode()
-        assert (await client.send("POST", "/models", body))[0] == 200
-        assert (await client.send("GET", f"/models/{name}"))[0] == 200
-
-    run(play)

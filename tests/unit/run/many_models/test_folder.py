@@ -14,7 +14,6 @@ from tfs_proxy.run.many_models.admission import bytes_on_disk
 from tfs_proxy.run.many_models.archives import (
     LocalArchives,
     ModelFolder,
-    listing_of,
     model_folder,
     model_name,
 )
@@ -63,20 +62,6 @@ def test_every_name_can_be_one(path: str) -> None:
 
     assert is_loaded_model_name(name)
     assert f"{name}.tar.gz" == path.replace("/", "--")
-
-
-@given(st.lists(PATHS, unique=True))
-def test_a_listing_loses_no_path(paths: list[str]) -> None:
-    """Each stands under its name, or with the reason why it has none; two meet only if slashes differ."""
-    listing = listing_of(paths)
-
-    assert sorted([*listing.unnamed, *(path for met in listing.paths.values() for path in met)]) == sorted(
-        paths
-    )
-    for name, met in listing.paths.items():
-        assert {path.replace("/", "--") for path in met} == {f"{name}.tar.gz"}
-    if not any("--" in path or "-/" in path or "/-" in path for path in paths):
-        assert all(len(met) == 1 for met in listing.paths.values())
 
 
 def test_every_archive_below_a_folder_has_a_name(tmp_path: Path) -> None:
