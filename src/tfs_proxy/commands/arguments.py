@@ -42,6 +42,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def add_ca_argument(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    parser.add_argument(
+        "--ca", metavar="FILE", help="PEM file of CAs to trust at https:// instead of the system's"
+    )
+
+
 def at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")

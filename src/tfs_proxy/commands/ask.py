@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import at_least_one, body_of, interruptible
+from tfs_proxy.commands.arguments import add_ca_argument, at_least_one, body_of, interruptible
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire import media_types as media
@@ -29,11 +29,12 @@ Exit status: 0 if all were answered; 1 if one was refused or failed; 2 if the fi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", help="http://HOST:PORT of a container")
+    parser.add_argument("url", metavar="URL", help="http(s)://HOST:PORT of a container")
     parser.add_argument("file", type=Path, metavar="FILE", help="body of the request; - reads standard input")
     parser.add_argument("--content-type", metavar="TYPE", help="default: by the ending of FILE")
     parser.add_argument("--accept", metavar="TYPE", help="the type of the answer (default: the server's)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="such as tfs-model-name=NAME")
+    add_ca_argument(parser)
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="for an answer (default: 60)"
     )
@@ -57,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         client = Client(
             arguments.url,
+            ca=arguments.ca,
             timeout_seconds=arguments.timeout,
             retries=0 if repeats else 3,
             connections=arguments.concurrency,

@@ -15,6 +15,7 @@ from msgspec import Struct
 from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.names import printable
+from tfs_proxy.wire.connect import trusting
 from tfs_proxy.wire.error_body import answer_too_large, error_text
 from tfs_proxy.wire.media_types import JSON, NPY, NPZ
 from tfs_proxy.wire.routes import INVOCATIONS, PING
@@ -62,6 +63,7 @@ class Reply(Struct, frozen=True):
 class Client:
     """Sends requests to the container at ``url``: http://HOST:PORT, or the whole address of its invocations.
 
+    At https:// its certificate must be of a CA in the PEM file ``ca``; None stands for the system's.
     ``timeout_seconds`` is the longest wait for a connection, and between two parts of an answer. A request
     that was not taken up (no connection, 429, 503) is sent again up to ``retries`` times, after the
     answer's Retry-After of at most a minute, else after growing pauses. An answer may have
@@ -73,6 +75,7 @@ class Client:
         self,
         url: str,
         *,
+        ca: str | None = None,
         timeout_seconds: float = 60.0,
         retries: int = 3,
         connections: int = 8,
@@ -85,7 +88,8 @@ class Client:
         self._server = f"{parts.scheme}://{parts.netloc}"
         self._address = f"{self._server}{path}" + (f"?{parts.query}" if parts.query else "")
         self._most_bytes = most_answer_bytes() if max_answer_bytes is None else max_answer_bytes
-        self._pool = urllib3.PoolManager(maxsize=connections, timeout=timeout_seconds)
+        tls = None if ca is None else trusting(ca)
+        self._pool = urllib3.PoolManager(maxsize=connections, timeout=timeout_seconds, ssl_context=tls)
         self._retry = urllib3.Retry(
             total=retries,
             read=False,

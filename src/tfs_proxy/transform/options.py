@@ -107,14 +107,15 @@ def input_names(document: Mapping[str, Any]) -> Sequence[str]:
 class TransformOptions(Struct, frozen=True, kw_only=True):
     """Options of the command line; either ``model`` or ``endpoint`` is set.
 
-    ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. A serving
-    stack inherits ``environment``. Objects may be no files but ``files``. Raises SettingsError if the
-    options contradict each other.
+    ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. ``ca`` is
+    a file of CAs for its certificate. A serving stack inherits ``environment``. Objects may be no files but
+    ``files``. Raises SettingsError if the options contradict each other.
     """
 
     job: Job
     model: str | None = None
     endpoint: str | None = None
+    ca: str | None = None
     served_as: str | None = None
     model_server: str = "auto"
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -133,8 +134,9 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 "Give either --model, to serve it for this run, or --endpoint, the address of a running one."
             )
-        if self.served_as is not None and self.endpoint is None:
-            raise SettingsError("--served-as has an effect only with --endpoint.")
+        for flag, value in (("--served-as", self.served_as), ("--ca", self.ca)):
+            if value is not None and self.endpoint is None:
+                raise SettingsError(f"{flag} has an effect only with --endpoint.")
         if not 0 <= self.instance_index < self.instance_count:
             raise SettingsError(
                 f"--instance-index {self.instance_index} must be from 0 to {self.instance_count - 1}, "
@@ -170,7 +172,7 @@ def open_endpoint(options: TransformOptions) -> Iterator[EndpointAddress]:
     if options.endpoint is not None:
         if options.job.environment:
             log.warning("the job's Environment has no effect on --endpoint")
-        yield EndpointAddress.parse(options.endpoint)
+        yield EndpointAddress.parse(options.endpoint, options.ca)
         return
     assert options.model is not None  # noqa: S101 - __post_init__ checks that
     environment = stack_environment(options.environment, options.job)

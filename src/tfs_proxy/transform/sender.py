@@ -14,7 +14,7 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
 from tfs_proxy.values.errors import AnswerTooLarge, ServerLost, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.processes import growing_pause
-from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
+from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls, trusting
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -23,15 +23,16 @@ from tfs_proxy.wire.routes import INVOCATIONS
 
 
 class EndpointAddress(Struct, frozen=True):
-    """The address of a server; ``path`` is that of /invocations."""
+    """The address of a server; ``path`` is that of /invocations, ``ca`` a file of CAs for its certificate."""
 
     host: str
     port: int
     path: str
     tls: bool = False
+    ca: str | None = None
 
     @classmethod
-    def parse(cls, url: str) -> "EndpointAddress":
+    def parse(cls, url: str, ca: str | None = None) -> "EndpointAddress":
         """Read ``http://HOST:PORT`` with or without a path; raises SettingsError."""
         parts: SplitResult = urlsplit(url if "://" in url else f"http://{url}")
         try:
@@ -43,8 +44,13 @@ class EndpointAddress(Struct, frozen=True):
         if not fit or parts.scheme not in {"http", "https"} or not parts.hostname:
             raise SettingsError(f"--endpoint {url} can't be used: it must be http://HOST:PORT.")
         tls = parts.scheme == "https"
+        if ca is not None:
+            try:
+                trusting(ca)
+            except ValueError as error:
+                raise SettingsError(f"--ca {error}.") from error
         path = parts.path.rstrip("/") or INVOCATIONS.path
-        return cls(parts.hostname, port or (443 if tls else 80), path, tls)
+        return cls(parts.hostname, port or (443 if tls else 80), path, tls, ca)
 
     @property
     def authority(self) -> str:
@@ -53,7 +59,9 @@ class EndpointAddress(Struct, frozen=True):
     def connect(self, host: str, port: int, timeout_seconds: float | None) -> socket.socket:
         """Open a connection. Raises EndpointNotReached."""
         try:
-            return (connect_tls if self.tls else connect_tcp)(host, port, timeout_seconds)
+            if self.tls:
+                return connect_tls(host, port, timeout_seconds, self.ca)
+            return connect_tcp(host, port, timeout_seconds)
         except OSError as error:
             reason = f" by TLS: {error}" if self.tls else f": {error.strerror or error}"
             raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error

@@ -38,12 +38,21 @@ def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.s
     return connection
 
 
-def connect_tls(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    """Open a TLS connection to a server whose certificate names ``host``."""
+def trusting(ca: str | None) -> ssl.SSLContext:
+    """Make a context that trusts the CAs in a PEM file; None stands for the system's. Raises ValueError."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        reason = f"{error.strerror or error}"
+        raise ValueError(f"{ca} can't be used: it must be a PEM file of CAs ({reason})") from error
+
+
+def connect_tls(host: str, port: int, timeout_seconds: float | None, ca: str | None = None) -> socket.socket:
+    """Open a TLS connection to a server whose certificate names ``host``, by a CA that is trusted."""
     connection = connect_tcp(host, port, timeout_seconds)
     try:
         connection.settimeout(timeout_seconds)
-        return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+        return trusting(ca).wrap_socket(connection, server_hostname=host)
     except OSError:
         connection.close()
         raise

@@ -33,6 +33,7 @@ from tfs_proxy.tools.endpoint.jobs import LogStreams, TransformJobs
 from tfs_proxy.tools.endpoint.operations import read_operations
 from tfs_proxy.tools.endpoint.starter import Choice, ContainerStarter, unused_choices
 from tfs_proxy.tools.endpoint.stream import invoke_stream
+from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import LocalFiles, Workspace
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
@@ -83,10 +84,14 @@ def catalogue_of(configs: Sequence[Path], files: LocalFiles) -> Catalogue:
 async def serve(settings: Settings, listeners: Listeners, options: EndpointOptions) -> int:
     """Serves all endpoints until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing if an endpoint can't start. ``listeners`` are closed at the end.
+    Raises StopServing if an endpoint can't start, SettingsError for keys or TLS. ``listeners`` are closed at
+    the end.
     """
     for name in unused_choices(options.choices, options.catalogue.models.values()):
         log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
+    if settings.secured:
+        first = next(iter(settings.secured))
+        raise SettingsError(f"{first} can't be used for the endpoint, which has no keys and no TLS.")
     with run_workspace(settings.home) as workspace:
         return await EndpointRun(settings, listeners, options, workspace).serve()
 

@@ -4,6 +4,8 @@ import contextlib
 import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,8 @@ from support.archives import NEEDS_NGINX, pack
 from support.certificates import Authority
 from support.ports import free_port
 from support.stack import Stack, ended
+from support.transform_command import transform
+from tfs_proxy.tools.client import Client, NotAnswered
 
 pytestmark = NEEDS_NGINX
 SCRIPT = f"""{gates.SCRIPT}
@@ -162,14 +166,47 @@ def test_changed_files_are_taken_up_and_no_request_is_lost(archive: Path, tmp_pa
 
 @pytest.mark.parametrize("kind", ["many models", "pipeline"])
 def test_many_models_and_pipelines_have_it_too(kind: str, archive: Path, tmp_path: Path) -> None:
-    """Processes within a pipeline speak without it."""
+    """Processes within a pipeline speak without it; tools are told of the CA."""
     authority = Authority(tmp_path)
     key, words = authority.sign("server"), ["--multi-model", str(archive.parent)]
     if kind == "pipeline":
         words = [str(archive), str(archive)]
     with serving(*words, env=files(authority, key), tls=authority.context()) as stack:
-        headers = {**TEXT, "X-Amzn-SageMaker-Target-Model": archive.name}
-        assert stack.ask("POST", "/invocations", b"", headers).body == b"answered"
+        url = f"https://localhost:{stack.port}"
+        with Client(url, ca=str(authority.path)) as client:
+            assert client.is_ready()
+            assert client.invoke(b"", "text/plain", target_model=archive.name).body == b"answered"
+        with Client(url, retries=0) as client, pytest.raises(NotAnswered, match="certificate"):
+            client.invoke(b"", "text/plain")
+        if kind == "pipeline":
+            (tmp_path / "in.txt").write_text("a\nb\n")
+            trust = ["--ca", f"{authority.path}"]
+            asked = [
+                sys.executable,
+                "-m",
+                "tfs_proxy.cli",
+                "ask",
+                url,
+                f"{tmp_path}/in.txt",
+                "--content-type",
+                "text/plain",
+            ]
+            assert subprocess.run([*asked, *trust], capture_output=True, check=True).stdout == b"answered"
+            assert (
+                b"none.pem can't be used"
+                in subprocess.run([*asked, "--ca", "none.pem"], capture_output=True, check=False).stderr
+            )
+            words = [
+                "--endpoint",
+                url,
+                "--input",
+                f"{tmp_path}/in.txt",
+                "--output",
+                f"{tmp_path}/out",
+                "--content-type",
+                "text/plain",
+            ]
+            assert transform(*words, *trust).status == 0
         key.with_suffix(".crt").write_bytes(authority.sign("next").with_suffix(".crt").read_bytes())
         (tmp_path / "next.key").rename(key)
         stack.wait_for_log("nginx takes it up")
