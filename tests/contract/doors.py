@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -149,10 +150,17 @@ class Running:
         return False
 
     def ask(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> Answer:
         """One request on a connection of its own."""
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=SECONDS)
+        if tls is not None:
+            connection = http.client.HTTPSConnection(LOOPBACK, self.port, timeout=SECONDS, context=tls)
         with contextlib.closing(connection):
             connection.request(method, path, body, dict(headers or {}))
             reply = connection.getresponse()

@@ -3,6 +3,8 @@
 import json
 import signal
 import socket
+import ssl
+import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -209,12 +211,17 @@ def test_a_full_queue_of_batches_is_a_503(stacks: Start, recorded: Check, tmp_pa
     recorded("refusals", "bare: 503 queue", list(busy))
 
 
+def loading(folder: Path, env: Mapping[str, str] | None = None) -> Running:
+    """A run whose script is never loaded."""
+    (folder / "code").mkdir()
+    hanging = "import time\ntime.sleep(600)\ndef model_fn(model_dir): return None\n"
+    (folder / "code" / "inference.py").write_text(hanging)
+    return Running("serve", str(folder), env={"TFS_PROXY_STOP_SECONDS": "1", **(env or {})})
+
+
 def test_during_the_start_everything_is_a_503(recorded: Check, tmp_path: Path) -> None:
     """The port accepts at once, and says why nothing is served; SIGTERM ends it with 0."""
-    (tmp_path / "code").mkdir()
-    hanging = "import time\ntime.sleep(600)\ndef model_fn(model_dir): return None\n"
-    (tmp_path / "code" / "inference.py").write_text(hanging)
-    running = Running("serve", str(tmp_path), env={"TFS_PROXY_STOP_SECONDS": "1"})
+    running = loading(tmp_path)
     try:
         running.port = int(running.named(LISTENS))
         for path, method in (("/ping", "GET"), ("/invocations", "POST")):
@@ -224,6 +231,31 @@ def test_during_the_start_everything_is_a_503(recorded: Check, tmp_path: Path) -
         assert running.ask("GET", "/metrics").status == 200
         running.process.send_signal(signal.SIGTERM)
         assert running.wait() == 0
+    finally:
+        running.close()
+
+
+def test_refusals_of_tls(recorded: Check, tmp_path: Path) -> None:
+    """Without it, and without a client's certificate, from the start on; health checks need none."""
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    of_server = ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost", "-nodes"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", *of_server], check=True, capture_output=True
+    )
+    variables = {"CERTIFICATE": certificate, "KEY": key, "CLIENT_CA": certificate}
+    env = {f"TFS_PROXY_TLS_{name}": str(path) for name, path in variables.items()}
+    trusting, proving = ssl.create_default_context(cafile=certificate), ssl.create_default_context()
+    for context in (trusting, proving):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    proving.load_cert_chain(certificate, key)
+    running = loading(tmp_path, env)
+    try:
+        running.port = int(running.named(r"listening on https://[\d.]+:(\d+)"))
+        recorded("refusals", "tls: 400 plain", list(refused(running.ask("GET", "/ping"))))
+        refusal = refused(running.ask("POST", "/invocations", ONE, JSON, tls=trusting))
+        recorded("refusals", "tls: 403 certificate", list(refusal))
+        assert running.ask("GET", "/ping", tls=trusting).status == 503
+        assert running.ask("GET", "/metrics", tls=proving).status == 200
     finally:
         running.close()
 

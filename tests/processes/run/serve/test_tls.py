@@ -16,6 +16,7 @@ import pytest
 
 from support import gates
 from support.archives import NEEDS_NGINX, pack
+from support.building import ROOT
 from support.certificates import Authority
 from support.ports import free_port
 from support.stack import Stack, ended
@@ -172,6 +173,8 @@ def test_many_models_and_pipelines_have_it_too(kind: str, archive: Path, tmp_pat
     if kind == "pipeline":
         words = [str(archive), str(archive)]
     with serving(*words, env=files(authority, key), tls=authority.context()) as stack:
+        home = {**os.environ, "TFS_PROXY_HOME": str(stack.home)}
+        assert subprocess.run([ROOT / "container/healthcheck"], env=home, check=False).returncode == 0
         url = f"https://localhost:{stack.port}"
         with Client(url, ca=str(authority.path)) as client:
             assert client.is_ready()
