@@ -25,12 +25,17 @@ from tfs_proxy.wire.http_messages import HttpResponse
 MOST_PAGE_BYTES = 64 << 20
 """Limit of an answer about a server itself, such as its metrics; those with predictions have a setting."""
 
+LOOK_SECONDS = 0.1
+"""Pause in which who waits for an answer asks whether it is still wanted."""
+
 _READ_BYTES = 1 << 16
 _SMALL_BYTES = 1 << 16
 _AT_ONCE_BYTES = 1 << 12
 """PERF: size of a request that needs no timeout, since the kernel takes it at once on an idle connection."""
 
 Answer = TypeVar("Answer")
+Look = Callable[[], object]
+"""Function that raises an exception once an answer is no longer wanted."""
 
 Pieces = Callable[[], Iterable[bytes]]
 """Function that makes the pieces of a body that is sent in chunks, from its beginning."""
@@ -85,14 +90,23 @@ class Patience(Struct, frozen=True):
 
 
 class Exchange:
-    """One request and its answer of at most ``most_bytes``, on any connection, within one limit of time."""
+    """One request and its answer of at most ``most_bytes``, on any connection, within one limit of time.
 
-    __slots__ = ("_body", "_connection", "_head", "_limit", "_most_bytes", "_received", "_server")
+    While the answer is waited for, ``look`` may end that.
+    """
+
+    __slots__ = ("_body", "_connection", "_head", "_limit", "_look", "_most_bytes", "_received", "_server")
 
     def __init__(
-        self, server: str, head: bytes, body: bytes | Pieces, limit: Deadline | Patience, most_bytes: int
+        self,
+        server: str,
+        head: bytes,
+        body: bytes | Pieces,
+        limit: Deadline | Patience,
+        most_bytes: int,
+        look: Look | None,
     ) -> None:
-        self._server, self._most_bytes = server, most_bytes
+        self._server, self._most_bytes, self._look = server, most_bytes, look
         self._head, self._body, self._limit = head, body, limit
 
     @property
@@ -164,9 +178,18 @@ class Exchange:
         return None
 
     def _receive(self) -> bytes:
-        set_timeout(self._connection, self._limit.to_read(), SO_RCVTIMEO)
+        left = self._limit.to_read()
         try:
-            part = self._connection.recv(_READ_BYTES)
+            while self._look is not None and (left is None or left > LOOK_SECONDS):
+                set_timeout(self._connection, LOOK_SECONDS, SO_RCVTIMEO)
+                with suppress(TimeoutError, BlockingIOError):
+                    part = self._connection.recv(_READ_BYTES)
+                    break
+                self._look()
+                left = None if left is None else left - LOOK_SECONDS
+            else:
+                set_timeout(self._connection, left, SO_RCVTIMEO)
+                part = self._connection.recv(_READ_BYTES)
         except (TimeoutError, BlockingIOError) as error:
             raise self._limit.over() from error
         except (ConnectionError, ssl.SSLError) as error:
@@ -246,8 +269,11 @@ class ConnectionPool:
         body: bytes | Pieces | None,
         headers: Mapping[str, str],
         timeout_seconds: float | None = None,
+        look: Look | None = None,
     ) -> HttpResponse:
         """Sends one request and reads its answer; ``timeout_seconds`` replaces the pool's own.
+
+        ``look`` is called ten times a second until the answer comes; what it raises ends the connection.
 
         ``method``, ``path`` and ``headers`` must be fit for the wire. A body in pieces is sent on a
         connection of its own, and never repeated. Raises NotReached if no connection opens,
@@ -255,14 +281,20 @@ class ConnectionPool:
         """
         seconds = self._timeouts.call_seconds if timeout_seconds is None else timeout_seconds
         deadline = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
-        exchange = self._exchange(method, path, body, headers, deadline)
+        exchange = self._exchange(method, path, body, headers, deadline, look)
         return self._request(exchange, min(self._timeouts.connect_seconds, seconds))
 
     def request_patiently(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], patience: Patience
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        patience: Patience,
+        look: Look | None = None,
     ) -> HttpResponse:
         """Send one request with a time for each step and none for the whole, as in `requests`."""
-        exchange = self._exchange(method, path, body, headers, patience)
+        exchange = self._exchange(method, path, body, headers, patience, look)
         return self._request(exchange, patience.connect_seconds)
 
     def _request(self, exchange: Exchange, connect_seconds: float | None) -> HttpResponse:
@@ -312,11 +344,12 @@ class ConnectionPool:
         body: bytes | Pieces | None,
         headers: Mapping[str, str],
         limit: Deadline | Patience,
+        look: Look | None = None,
     ) -> Exchange:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         host = "" if "Host" in headers else self._host_header
         head = f"{method} {path} HTTP/1.1\r\n{host}{lines}{framing(body)}\r\n".encode("latin-1")
-        return Exchange(self._server, head, b"" if body is None else body, limit, self._most_bytes)
+        return Exchange(self._server, head, b"" if body is None else body, limit, self._most_bytes, look)
 
     def _open(self, seconds: float | None) -> socket.socket:
         try:

@@ -29,7 +29,8 @@ BACKLOG: Final = 2048
 IDLE_SECONDS: Final = 75
 DISCARD_SECONDS: Final = 2.0
 
-Respond = Callable[[HttpRequest], Awaitable[HttpResponse | StreamedResponse]]
+Response = HttpResponse | StreamedResponse
+Respond = Callable[[HttpRequest], Awaitable[Response]]
 Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -118,10 +119,12 @@ def app_of(
     refused: Refused = lambda _request, response: response,
     held: Held = lambda _body_bytes: nullcontext(),
     only_once: str = "",
+    ends_with_client: bool = False,
 ) -> AsgiApp:
     """Make an ASGI application that answers with ``respond``, which gets bodies of at most so many bytes.
 
     With 0 all bodies are discarded. A request that repeats the header ``only_once`` is refused.
+    With ``ends_with_client`` an answer that nobody waits for any more is cancelled.
     """
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
@@ -134,7 +137,10 @@ def app_of(
                 async with held(body_bytes if unknown else min(declared, body_bytes)):
                     try:
                         body = await _read(request, receive, body_bytes)
-                        response = await respond(replace(request, body=body))
+                        answering = respond(replace(request, body=body))
+                        response = await (
+                            _while_wanted(answering, receive) if ends_with_client else answering
+                        )
                     except (_TooLarge, _Gone):
                         raise
                     except Exception:
@@ -205,6 +211,19 @@ async def _part(receive: Receive) -> tuple[bytes, bool]:
     if message["type"] == "http.disconnect":
         raise _Gone
     return message.get("body", b""), message.get("more_body", False)
+
+
+async def _while_wanted(answering: Awaitable[Response], receive: Receive) -> Response:
+    """The answer; raises _Gone, and cancels it, if the client leaves before."""
+    tasks = asyncio.ensure_future(answering), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise _Gone
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _discard(request: HttpRequest, receive: Receive) -> None:

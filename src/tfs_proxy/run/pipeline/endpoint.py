@@ -21,6 +21,7 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, Overloaded, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.error_body import NOTHING_HERE, error_body, error_text
+from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import (
     ASKS_TIMING,
     INFERENCE_ID,
@@ -87,6 +88,9 @@ class PipelineEndpoint:
             found = await answer_by(self._handlers, named)
             answer = found or HttpResponse.error(HTTPStatus.NOT_FOUND, NOTHING_HERE)
             status = answer.status
+        except asyncio.CancelledError:
+            status = CLIENT_GONE
+            raise
         finally:
             self._in_flight -= 1
             self._count(named, status, time.perf_counter() - began)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from tfs_proxy.values.errors import RequestError, UpstreamError
+from tfs_proxy.values.errors import ClientGone, RequestError, UpstreamError
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import BYTES
@@ -28,9 +28,22 @@ class Container:
     async def ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], seconds: float
     ) -> HttpResponse:
-        """Its answer of any status. Raises UpstreamError if there is none in ``seconds``."""
-        send = partial(self._connections.request, method, path, body, headers, seconds)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, send)
+        """Its answer of any status. Raises UpstreamError if there is none in ``seconds``.
+
+        If this is cancelled, the connection ends, so that the container knows it, too.
+        """
+        is_cancelled = False
+
+        def look() -> None:
+            if is_cancelled:
+                raise ClientGone
+
+        send = partial(self._connections.request, method, path, body, headers, seconds, look)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, send)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            raise
 
     def close(self) -> None:
         self._connections.close()
@@ -116,6 +129,9 @@ class Passage(Generic[AnyHop]):
             raise failed from error
         except ContainerFailed as error:
             failed = error
+            raise
+        except asyncio.CancelledError:
+            failed = ContainerFailed(hop.name, UpstreamError("the client has gone"))
             raise
         finally:
             self._observe(hop, time.monotonic() - began, failed)

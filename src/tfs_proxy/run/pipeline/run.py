@@ -92,6 +92,7 @@ class Pipeline:
             refused=self._endpoint.refused,
             held=BodyMemory(settings.max_decoded_total_bytes).held,
             only_once=CUSTOM_ATTRIBUTES,
+            ends_with_client=True,
         )
         self._nginx_program = config.program(settings)
         self._files = FrontFiles(settings, workspace.nginx)

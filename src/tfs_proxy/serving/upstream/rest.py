@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tfs_proxy.data.serving_json.requests import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
+from tfs_proxy.observe.request_record import require_client
 from tfs_proxy.observe.traces import with_trace
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
@@ -91,7 +92,9 @@ class RestUpstream:
         headers = with_trace(headers)
         return self._load_balancer.send(
             instance,
-            lambda chosen: self._connections[chosen].request_patiently(method, path, body, headers, patience),
+            lambda chosen: self._connections[chosen].request_patiently(
+                method, path, body, headers, patience, require_client
+            ),
         )
 
     def pass_on(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> ModelAnswer:
@@ -134,7 +137,9 @@ class RestUpstream:
         headers = with_trace(headers)
 
         def ask(chosen: Instance) -> ModelAnswer:
-            reply = self._connections[chosen].request(method, path, body, headers, timeout_seconds)
+            reply = self._connections[chosen].request(
+                method, path, body, headers, timeout_seconds, require_client
+            )
             note_answer_of_model_server(reply.body, refused=reply.status != HTTPStatus.OK)
             return ModelAnswer(
                 reply.status, reply.body, reply.headers, f"http://{chosen.host}:{chosen.rest_port}{path}"

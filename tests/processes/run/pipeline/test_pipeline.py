@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -204,6 +205,25 @@ def test_metrics_of_all_stages_are_together(running: Stack) -> None:
     assert after.total("tfs_proxy_pipeline_stage_up") == 2
     assert after.total("tfs_proxy_ready", stage="1") == 1
     assert [value for _, value in after.values("tfs_proxy_requests_in_flight", stage="all")] == [0]
+
+
+def test_a_hop_ends_with_its_client(running: Stack, tmp_path: Path) -> None:
+    """While the stage works on it; that does not send it on, and each counts it once."""
+
+    def gone() -> list[float]:
+        name, left = "http_server_request_duration_seconds_count", {"http_response_status_code": "499"}
+        return [scrape(running).total(name, stage=stage, **left) for stage in ("all", "1", "2")]
+
+    with gates.gate(tmp_path / "gate") as held:
+        with socket.create_connection((running.host, running.port)) as link:
+            body = json.dumps({"1": {"hold": held.mark()}}).encode()
+            link.sendall(
+                b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+            held.wait_for()
+        running.wait_until(lambda: gone() == [1, 0, 0], "the pipeline counts it")
+        held.open()
+    running.wait_until(lambda: gone() == [1, 1, 0], "its stage does")
 
 
 def test_a_body_over_the_limit_is_a_413_that_the_client_sees(running: Stack) -> None:
