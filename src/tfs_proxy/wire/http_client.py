@@ -268,36 +268,24 @@ class ConnectionPool:
         path: str,
         body: bytes | Pieces | None,
         headers: Mapping[str, str],
-        timeout_seconds: float | None = None,
+        limit: float | Patience | None = None,
         look: Look | None = None,
     ) -> HttpResponse:
-        """Sends one request and reads its answer; ``timeout_seconds`` replaces the pool's own.
+        """Sends one request and reads its answer; ``limit`` replaces the pool's own seconds.
 
         ``look`` is called ten times a second until the answer comes; what it raises ends the connection.
-
         ``method``, ``path`` and ``headers`` must be fit for the wire. A body in pieces is sent on a
         connection of its own, and never repeated. Raises NotReached if no connection opens,
         UpstreamUnavailable if one breaks, UpstreamTimeout if a part takes too long, and AnswerTooLarge.
         """
-        seconds = self._timeouts.call_seconds if timeout_seconds is None else timeout_seconds
-        deadline = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
-        exchange = self._exchange(method, path, body, headers, deadline, look)
-        return self._request(exchange, min(self._timeouts.connect_seconds, seconds))
-
-    def request_patiently(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        patience: Patience,
-        look: Look | None = None,
-    ) -> HttpResponse:
-        """Send one request with a time for each step and none for the whole, as in `requests`."""
-        exchange = self._exchange(method, path, body, headers, patience, look)
-        return self._request(exchange, patience.connect_seconds)
-
-    def _request(self, exchange: Exchange, connect_seconds: float | None) -> HttpResponse:
+        if isinstance(limit, Patience):
+            connect_seconds: float | None = limit.connect_seconds
+            within: Deadline | Patience = limit
+        else:
+            seconds = self._timeouts.call_seconds if limit is None else limit
+            connect_seconds = min(self._timeouts.connect_seconds, seconds)
+            within = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
+        exchange = self._exchange(method, path, body, headers, within, look)
         kept = None if exchange.streams else self._take()
         if kept is not None:
             with suppress(ConnectionError):

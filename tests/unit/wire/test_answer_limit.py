@@ -23,7 +23,7 @@ def test_an_answer_that_never_ends_is_refused_at_the_limit(way: str) -> None:
         ) as raised:
             pool.request("POST", "/", b"{}", {})
         with pytest.raises(AnswerTooLarge):
-            pool.request_patiently("POST", "/", b"{}", {}, Patience(5, 5))
+            pool.request("POST", "/", b"{}", {}, Patience(5, 5))
     assert status_of_error(raised.value) == 502
 
 

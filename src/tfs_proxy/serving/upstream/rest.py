@@ -92,7 +92,7 @@ class RestUpstream:
         headers = with_trace(headers)
         return self._load_balancer.send(
             instance,
-            lambda chosen: self._connections[chosen].request_patiently(
+            lambda chosen: self._connections[chosen].request(
                 method, path, body, headers, patience, require_client
             ),
         )
