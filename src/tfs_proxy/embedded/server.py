@@ -39,7 +39,7 @@ from tfs_proxy.embedded.rest.app import RestApp
 from tfs_proxy.embedded.rest.server import RestServer, rest_options
 from tfs_proxy.values.errors import SettingsError, StopServing
 from tfs_proxy.values.resources import available_resources, raise_descriptor_limit
-from tfs_proxy.wire.protos import reflection
+from tfs_proxy.wire.grpc_serving import REFLECTION, reflected_pool
 from tfs_proxy.wire.shortages import ending
 
 log = logging.getLogger(__name__)
@@ -181,12 +181,12 @@ class Server:
 
     def _other_services(self, handlers: Handlers) -> Iterator[Callable[[Any], None]]:
         """Adds grpcio's own services to a server; the official binary has reflection linked in, too."""
-        names = [*handlers, reflection.SERVICE]
+        names = [*handlers, REFLECTION]
         if self._flags.enable_grpc_healthcheck_service:
             self._background(self._health.follow)
             names.append(SERVICE)
             yield partial(add_HealthServicer_to_server, self._health)
-        yield partial(enable_server_reflection, names, pool=reflection.reflected_pool())
+        yield partial(enable_server_reflection, names, pool=reflected_pool())
 
     def _background(self, work: Any) -> None:
         threading.Thread(target=work, daemon=True, name=work.__name__).start()

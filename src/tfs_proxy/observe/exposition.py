@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
+from types import SimpleNamespace
 
 from msgspec import Struct, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -70,26 +71,17 @@ class MetricsText(Struct, frozen=True):
     content_type: str
 
 
-class _Collected(Struct, frozen=True):
-    """Families in the form that the encoders need: behind a method."""
-
-    families: tuple[Metric, ...]
-
-    def collect(self) -> Iterator[Metric]:
-        return iter(self.families)
-
-
 def expose(
     metrics: Iterable[MeasuredMetric], accept: str | None, others: Iterable[MergedFamily] = ()
 ) -> MetricsText:
     """Write ``metrics`` and the families of ``others`` for a client that sends ``accept``, any raw header."""
     certain = _CERTAIN_ACCEPT.fullmatch(accept or "")  # the library repeats the version that a client names
     encode, content_type = choose_encoder(certain[0] if certain else "")
-    own = encode(_Collected(tuple(map(_family, metrics))))
-    if not content_type.startswith(OPEN_METRICS):
-        return MetricsText(own + text_of_merged(others, open_metrics=False).encode(), content_type)
-    merged_text = text_of_merged(others, open_metrics=True).encode()
-    return MetricsText(own.removesuffix(_END) + merged_text + _END, content_type)
+    own = encode(SimpleNamespace(collect=lambda: map(_family, metrics)))
+    end = _END if content_type.startswith(OPEN_METRICS) else b""
+    lines = (line for family in others for line in family.lines(open_metrics=bool(end)))
+    text = "".join(f"{line}\n" for line in lines).encode()
+    return MetricsText(own.removesuffix(_END) + text + end, content_type)
 
 
 def text_of(metrics: Iterable[MeasuredMetric]) -> str:
@@ -127,11 +119,6 @@ def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
 def escaped(value: str) -> str:
     """Write the value of a label."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def text_of_merged(families: Iterable[MergedFamily], *, open_metrics: bool) -> str:
-    """Write the families' lines, each with its end."""
-    return "".join(f"{line}\n" for family in families for line in family.lines(open_metrics=open_metrics))
 
 
 @lru_cache(4096)

@@ -1,11 +1,13 @@
 """Metrics as values: descriptions, values at one moment, and sums of those."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from operator import add
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Labels = tuple[str, ...]
 Points = Mapping[Labels, float]
@@ -86,31 +88,12 @@ class Histogram:
 
 
 def added_up(measured: Iterable[MeasuredMetric]) -> list[MeasuredMetric]:
-    """Sum metrics of the same name, in the order of their first appearance."""
-    points: dict[str, dict[Labels, float]] = {}
-    distributions: dict[str, dict[Labels, Distribution]] = {}
+    """Sum the points of metrics of the same name, in the order of their first appearance."""
+    points: dict[str, dict[Labels, float]] = defaultdict(dict)
     firsts: dict[str, MeasuredMetric] = {}
     for metric in measured:
         name = metric.description.name
         firsts.setdefault(name, metric)
-        sums = points.setdefault(name, {})
         for labels, value in (metric.points or {}).items():
-            sums[labels] = sums.get(labels, 0) + value
-        _add_distributions(distributions.setdefault(name, {}), metric.distributions or {})
-    return [
-        MeasuredMetric(first.description, points[name] or None, distributions[name] or None)
-        for name, first in firsts.items()
-    ]
-
-
-def _add_distributions(
-    sums: dict[Labels, Distribution], distributions: Mapping[Labels, Distribution]
-) -> None:
-    for labels, one in distributions.items():
-        other = sums.get(labels)
-        sums[labels] = one if other is None else _sum(one, other)
-
-
-def _sum(one: Distribution, other: Distribution) -> Distribution:
-    """Add two distributions with the same bounds."""
-    return Distribution(one.bounds, tuple(map(add, one.counts, other.counts)), one.total + other.total)
+            points[name][labels] = points[name].get(labels, 0) + value
+    return [replace(first, points=points.get(name)) for name, first in firsts.items()]

@@ -98,13 +98,6 @@ def read_line(line: bytes) -> FinishedRequest | None:
     )
 
 
-def meant_status(request: FinishedRequest) -> int:
-    """HTTP status for the outcome of a request: every call of gRPC has 200 in HTTP."""
-    return (
-        HTTP_STATUS.get(int(request.grpc_status), request.status) if request.grpc_status else request.status
-    )
-
-
 def _word(text: str) -> str:
     if not text:
         return _UNKNOWN
@@ -112,34 +105,25 @@ def _word(text: str) -> str:
 
 
 class KnownModels:
-    """Models of this run, with the versions that are known: the only values that labels take.
+    """Models of this run, and their ``versions`` as text: the only values that labels take.
 
     Without a ``default_model`` a request that names none is for a model that is not of this run.
     """
 
     def __init__(self, default_model: str | None, models: Mapping[str, Collection[int]]) -> None:
         self.default_model = default_model
-        self._versions: dict[str, Collection[str]] = {} if default_model is None else {default_model: ()}
+        self.versions: dict[str, Collection[str]] = {} if default_model is None else {default_model: ()}
         for name, versions in models.items():
             self.add(name, versions)
 
-    @property
-    def versions(self) -> Mapping[str, Collection[str]]:
-        """Versions of each model, as text."""
-        return self._versions
-
     def add(self, model: str, versions: Collection[int]) -> None:
         """Add a model of the run, in place of one of that name."""
-        self._versions[model] = {str(version) for version in versions}
-
-    def remove(self, model: str) -> None:
-        """Remove a model of the run; nothing happens if it is none."""
-        self._versions.pop(model, None)
+        self.versions[model] = {str(version) for version in versions}
 
     def labels(self, model: str, version: str) -> tuple[str, str]:
         """Labels for the model and version of a request; "" stands for one that it does not name."""
         name = model or self.default_model or ""
-        versions = self._versions.get(name)
+        versions = self.versions.get(name)
         if versions is None:
             return OTHER, OTHER
         number = version.lstrip("0") or version
@@ -158,7 +142,7 @@ class ModelCounts:
 
     def add(self, asked: tuple[str, str], request: FinishedRequest, times: int) -> None:
         """Count a request for a model and version, ``times`` over."""
-        labels, outcome = self.known.labels(*asked), outcome_of(meant_status(request))
+        labels, outcome = self.known.labels(*asked), outcome_of(request)
         self._outcomes[*labels, outcome] += times
         self._seconds.add(labels, request.seconds, times)
         self._bytes_in[labels] += request.bytes_in * times
@@ -178,7 +162,7 @@ class ModelCounts:
 
     def remove_model(self, model: str) -> None:
         """Forget a model that has gone: clients that load ever new ones must not make ever more series."""
-        self.known.remove(model)
+        self.known.versions.pop(model, None)
         self._seconds.forget(model)
         for counts in (self._outcomes, self._bytes_in, self._bytes_out):
             for labels in [labels for labels in counts if labels[0] == model]:
@@ -234,12 +218,9 @@ class RequestCounts:
         labels = (routes.route_of(path), routes.method_of(request.method), status)
         self._seconds.add(labels, request.seconds, times)
         if self.models is not None:
-            asked = (
-                (request.model, request.version) if routes.is_named_in_line(path) else routes.model_of(path)
-            )
-            if asked is not None and (
-                path == routes.INVOCATIONS.path or asked[0]
-            ):  # only there it needs none
+            asked = routes.model_of(path, (request.model, request.version))
+            # Only /invocations needs no name.
+            if asked is not None and (path == routes.INVOCATIONS.path or asked[0]):
                 self.models.add(asked, request, times)
         if request.grpc_status:
             known = int(request.grpc_status) <= _MOST_GRPC_STATUS
@@ -254,8 +235,11 @@ class RequestCounts:
         yield MeasuredMetric(catalogue.UNREADABLE_LINES, {(): self._unreadable})
 
 
-def outcome_of(status: int) -> str:
-    """Describe a status in a word."""
+def outcome_of(request: FinishedRequest) -> str:
+    """Describe how a request ended in a word; every call of gRPC has 200 in HTTP."""
+    status = request.status
+    if request.grpc_status:
+        status = HTTP_STATUS.get(int(request.grpc_status), status)
     if status in _OUTCOMES:
         return _OUTCOMES[status]
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status < HTTPStatus.CONTINUE:

@@ -97,7 +97,7 @@ class RequestSpans:
 
         self._tracer = provider(ALWAYS_ON if marked else configured).get_tracer("tfs_proxy")
         trace.set_tracer_provider(provider(configured))
-        OUTGOING.inject = _present_headers
+        OUTGOING.headers = _present_headers
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         """Begin the span, which is the current one from here on; probes have none."""

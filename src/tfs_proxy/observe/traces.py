@@ -136,16 +136,9 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 class Outgoing:
-    """Headers of the present span for a call that is made within it; one object per process.
+    """Headers of the present span for a call within it; `observe.spans` gives them, once traces are on."""
 
-    ``inject`` gives them, once traces are on.
-    """
-
-    inject: Callable[[], Mapping[str, str]] | None = None
-
-    def headers(self) -> Mapping[str, str]:
-        """Return ``traceparent``, and ``tracestate`` if there is one."""
-        return NO_HEADERS if self.inject is None else self.inject()
+    headers: Callable[[], Mapping[str, str]] = dict
 
 
 OUTGOING = Outgoing()

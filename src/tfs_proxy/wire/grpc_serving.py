@@ -1,11 +1,15 @@
-"""Common parts of our grpcio servers: limits as grpcio's options, and messages in gzip."""
+"""Common parts of our grpcio servers: limits as grpcio's options, messages in gzip, reflection."""
 
 import logging
 from collections.abc import Sequence
+from typing import Final
+
+from google.protobuf.descriptor_pool import DescriptorPool
 
 from tfs_proxy.wire.packed_body import gunzip
 
 MOST_HEADER_BYTES = 1 << 16
+REFLECTION: Final = "grpc.reflection.v1alpha.ServerReflection"
 
 _IDENTITY_AND_GZIP = 0b101
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -39,3 +43,15 @@ def is_packed(message: bytes) -> bool:
 def unpacked(message: bytes, limit_bytes: int) -> bytes:
     """Decompresses a message in gzip. Raises PayloadTooLarge and BadInput."""
     return gunzip(message, limit_bytes) if is_packed(message) else message
+
+
+def reflected_pool() -> DescriptorPool:
+    """The pool of our messages and services with those of grpcio's packages, for tools like grpcurl."""
+    from grpc_health.v1 import health_pb2
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    from tfs_proxy.wire.protos import POOL
+
+    for module in (health_pb2, reflection_pb2):
+        POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    return POOL

@@ -113,16 +113,12 @@ class Exchange:
     def streams(self) -> bool:
         return not isinstance(self._body, bytes)
 
-    def answered_on(self, connection: socket.socket) -> HttpResponse:
-        """Send the request, read the answer. Raises ConnectionError if none begins."""
-        return self._run(connection, read_response)
-
     def begin(self, connection: socket.socket) -> ComingAnswer:
         """Send the request; its answer is read as it comes, and ends the connection.
 
         Each of its parts may have ``most_bytes``.
         """
-        answer = self._run(connection, read_coming)
+        answer = self.answered_on(connection, read_coming)
         return replace(answer, parts=self._parts(answer), close=partial(_end, connection))
 
     def _parts(self, answer: ComingAnswer) -> Iterator[bytes]:
@@ -135,7 +131,8 @@ class Exchange:
         finally:
             _end(self._connection)
 
-    def _run(self, connection: socket.socket, read: Callable[[Receive], Answer]) -> Answer:
+    def answered_on(self, connection: socket.socket, read: Callable[[Receive], Answer]) -> Answer:
+        """Send the request, ``read`` the answer. Raises ConnectionError if none begins."""
         self._connection = connection
         self._received = 0
         try:
@@ -360,7 +357,7 @@ class ConnectionPool:
         """One request on an open connection; ConnectionError means that no answer had begun."""
         keeps = False
         try:
-            response = exchange.answered_on(connection)
+            response = exchange.answered_on(connection, read_response)
             keeps = response.keeps_connection and not exchange.streams
         finally:
             if keeps and not self._closed and len(self._idle) < self._most_idle:

@@ -24,12 +24,8 @@ Read = Callable[[int], bytes]
 Reserve = Callable[[int], None]
 
 
-def _unreserved(_: int) -> None:
-    """Reserve nothing."""
-
-
 def decoded_body(
-    body: bytes, encoding: str | None, limit_bytes: int, reserve: Reserve = _unreserved
+    body: bytes, encoding: str | None, limit_bytes: int, reserve: Reserve = lambda _: None
 ) -> bytes:
     """The body without its Content-Encoding: ``gzip`` or ``deflate``, once, or none (RFC 9110, 8.4).
 
@@ -82,7 +78,7 @@ def _preferred(accept_encoding: str) -> str | None:
 
 
 def gunzip(
-    body: bytes, limit_bytes: int, most_members: int = _MAX_MEMBERS, reserve: Reserve = _unreserved
+    body: bytes, limit_bytes: int, most_members: int = _MAX_MEMBERS, reserve: Reserve = lambda _: None
 ) -> bytes:
     """The contents of gzip's members in ``body``, joined (RFC 1952, 2.2).
 

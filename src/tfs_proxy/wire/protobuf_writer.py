@@ -3,7 +3,7 @@
 https://protobuf.dev/programming-guides/encoding/ has the format.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -59,7 +59,3 @@ def memory(array: npt.NDArray[Any]) -> memoryview:
     """Elements of an array as bytes, row by row and little-endian; copied only if they are not."""
     ordered = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return np.ascontiguousarray(ordered).reshape(-1).view(np.uint8).data
-
-
-def map_field(number: int, entries: Mapping[str, Iterable[Piece]]) -> list[Piece]:
-    return [piece for key, value in entries.items() for piece in map_entry(number, key, value)]

@@ -187,17 +187,14 @@ def route_of(path: str) -> str:
     return _route_at(path).label
 
 
-def is_named_in_line(path: str) -> bool:
-    """True if the line of a request to this path names the model that it is for."""
-    return _route_at(path).names_model == "line"
-
-
-def model_of(path: str) -> tuple[str, str] | None:
-    """Model and version, or label, in the path of a request for a model; None for other paths.
+def model_of(path: str, in_line: tuple[str, str]) -> tuple[str, str] | None:
+    """Model and version, or label, that a request's path or line names; None if it is for no model.
 
     Of the Open Inference Protocol these are only inferences.
     """
     route = _route_at(path)
+    if route.names_model == "line":
+        return in_line
     named = route.pattern.fullmatch(path) if route.names_model == "path" else None
     return (named["model"], named["version"] or "") if named else None
 

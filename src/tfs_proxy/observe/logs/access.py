@@ -94,14 +94,11 @@ def is_shown(line: RequestLine, wanted: AccessLog) -> bool:
     """True if a request gets a line."""
     if wanted.mode == AccessLog.OFF or path_of(line.request.target) in PROBES:
         return False
-    match wanted.mode:
-        case AccessLog.SLOW:
-            return line.failed or line.request.seconds * 1000 >= wanted.milliseconds
-        case AccessLog.SAMPLE:
-            sampled = crc32(line.request_id.encode()) < wanted.fraction * _HASHES
-            return line.failed or sampled
-        case _:
-            return line.failed or wanted.mode == AccessLog.ALL
+    if line.failed or wanted.mode == AccessLog.ALL:
+        return True
+    if wanted.mode == AccessLog.SLOW:
+        return line.request.seconds * 1000 >= wanted.milliseconds
+    return wanted.mode == AccessLog.SAMPLE and crc32(line.request_id.encode()) < wanted.fraction * _HASHES
 
 
 def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:

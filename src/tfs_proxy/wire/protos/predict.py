@@ -8,6 +8,7 @@ else (strings, lists of varints, lists cut short) is left to `tensors.to_array`.
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from msgspec import Struct
 from tfs_proxy.wire.data_types import DataType, shape_of
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, numbers, read_fields, read_varint, views
-from tfs_proxy.wire.protobuf_writer import Piece, field, map_field, message_field, varint_field
+from tfs_proxy.wire.protobuf_writer import Piece, field, map_entry, message_field, varint_field
 from tfs_proxy.wire.protos.tensors import (
     CONTENT,
     DTYPE,
@@ -50,8 +51,8 @@ def _text_field(number: int, text: str) -> bytes:
 
 def response_bytes(spec: bytes, outputs: Mapping[str, npt.NDArray[Any]], *, as_list: bool = True) -> bytes:
     """Serialize a PredictResponse; ``as_list`` as in `to_pieces`."""
-    tensors = {name: to_pieces(array, as_list=as_list) for name, array in outputs.items()}
-    return b"".join([*map_field(1, tensors), *message_field(2, [spec])])
+    entries = (map_entry(1, name, to_pieces(array, as_list=as_list)) for name, array in outputs.items())
+    return b"".join([*chain(*entries), *message_field(2, [spec])])
 
 
 _OUTPUTS, _MODEL_SPEC = 1, 2

@@ -110,11 +110,6 @@ def _types_of_ml_dtypes() -> Mapping[int, np.dtype[Any]]:
     return types
 
 
-@cache
-def _numbers_of_ml_dtypes() -> Mapping[np.dtype[Any], int]:
-    return {kind: number for number, kind in _types_of_ml_dtypes().items()}
-
-
 def data_type_of(array: npt.NDArray[Any]) -> int:
     """TensorProto.dtype of an array; text and bytes of any width are DataType.DT_STRING.
 
@@ -123,7 +118,7 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
     kind = array.dtype.newbyteorder("=")
     number = _NUMBERS.get(kind)
     if number is None and _ML_DTYPES in sys.modules:  # else there are no arrays of its types
-        number = _numbers_of_ml_dtypes().get(kind)
+        number = next((number for number, known in _types_of_ml_dtypes().items() if known == kind), None)
     if number is not None:
         return number
     if array.dtype.kind in "SU":

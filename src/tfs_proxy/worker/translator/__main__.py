@@ -16,8 +16,12 @@ from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.grpc_serving import keep_metadata_out_of_the_log, server_options
-from tfs_proxy.wire.protos import reflection
+from tfs_proxy.wire.grpc_serving import (
+    REFLECTION,
+    keep_metadata_out_of_the_log,
+    reflected_pool,
+    server_options,
+)
 from tfs_proxy.worker.translator.model_servers import ModelServers, RefusedCall
 from tfs_proxy.worker.translator.open_inference import SERVICE, Handler, OpenInferenceService
 
@@ -45,8 +49,8 @@ async def serve_until_stopped(options: TranslatorOptions) -> int:
         for name, handler in service.methods().items()
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
-    reflected = {SERVICE, reflection.SERVICE, *options.reflected}
-    enable_server_reflection(reflected, server, reflection.reflected_pool())
+    reflected = {SERVICE, REFLECTION, *options.reflected}
+    enable_server_reflection(reflected, server, reflected_pool())
     await server.start()
     await stopping.wait()
     await server.stop(options.answer_seconds)

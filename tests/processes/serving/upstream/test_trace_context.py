@@ -41,7 +41,7 @@ def test_a_call_over_grpc_carries_the_trace_as_metadata(
     instance, seen = metadata
     calls = GrpcCalls(20)
     calls.predict(instance, [b""])
-    monkeypatch.setattr(OUTGOING, "inject", lambda: HEADERS)
+    monkeypatch.setattr(OUTGOING, "headers", lambda: HEADERS)
     calls.predict(instance, [b""])
     calls.close()
 
@@ -53,7 +53,7 @@ def test_a_call_over_grpc_carries_the_trace_as_metadata(
 def test_headers_carry_the_trace_unless_the_caller_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script's own instrumentation may have written it, in any case."""
     assert with_trace({"A": "b"}) == {"A": "b"}
-    monkeypatch.setattr(OUTGOING, "inject", lambda: HEADERS)
+    monkeypatch.setattr(OUTGOING, "headers", lambda: HEADERS)
 
     assert with_trace({"A": "b"}) == {"A": "b", **HEADERS}
     assert with_trace({"Traceparent": "own"}) == {"Traceparent": "own"}
