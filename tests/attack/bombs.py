@@ -107,11 +107,12 @@ def _braces(brace: bytes) -> bytes:
     return brace * (3_900_000 // len(brace))
 
 
-JSON, CSV, LINES, RECORDS = (
+JSON, CSV, LINES, RECORDS, FORM = (
     "application/json",
     "text/csv",
     "application/jsonlines",
     "application/x-recordio-protobuf",
+    "multipart/form-data; boundary=x",
 )
 CLASSIFY = "tfs-model-name=regress_classify,tfs-method=classify,tfs-signature-name=classify_x_to_y"
 PACKED = {
@@ -122,6 +123,8 @@ PACKED = {
     "33 million empty objects": (JSON, b'{"instances":[{}', b",{}", 33, b"]}"),
     "25 million empty strings": (JSON, b'{"instances":[""', b',""', 25, b"]}"),
     "JSON lines, 40 million": (LINES, b"", b"0\n", 40, b""),
+    "form of 10 million parts": (FORM, b"", b"--x\r\n\r\n\r\n", 10, b"--x--"),
+    "form without an end": (FORM, b'--x\r\nContent-Disposition: form-data; name="x"\r\n\r\n', b"0", 90, b""),
     "1 GB": (JSON, b"", b"0", 1000, b""),
 }
 """Media type, and what a body has: its head, a unit, how many millions of it, its tail."""

@@ -22,6 +22,8 @@ BOMBS = (
     "gzip: 50 million numbers",
     "gzip: CSV of 50 million numbers",
     "gzip: 33 million empty lists",
+    "gzip: form of 10 million parts",
+    "gzip: form without an end",
     "sparse record of 26 million",
     "npy header of 10^18",
     "3.9 MB of {",

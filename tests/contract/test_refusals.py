@@ -19,6 +19,8 @@ pytestmark = pytest.mark.tensorflow
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 MEGABYTES = b"a" * 3_000_000
+PARTS = b'--x\r\nContent-Disposition: form-data; name="nope"\r\n\r\n1\r\n'
+FORM = {"Content-Type": "multipart/form-data; boundary=x"}
 
 
 def chosen(attributes: str) -> dict[str, str]:
@@ -33,6 +35,9 @@ POSTS: Mapping[str, tuple[str | bytes, Mapping[str, str]]] = {
     "400 shape": ('{"instances": [[[1.0, 2.0, 3.0]]]}', chosen("tfs-model-name=matrix")),
     "400 unknown input": ('{"instances": [{"z": 1.0}]}', JSON),
     "400 csv": ("a,b\n", {"Content-Type": "text/csv"}),
+    "400 form": (PARTS, FORM),
+    "400 form of many parts": (PARTS * 10_000, FORM),
+    "400 form of no such input": (PARTS + b"--x--", FORM),
     "400 attribute twice": (ONE, chosen("tfs-model-name=versions,tfs-model-name=bytes")),
     "400 version and label": (
         ONE,

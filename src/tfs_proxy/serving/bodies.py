@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.data.arrays import typed
 from tfs_proxy.data.formats.csv_records import header_hint
+from tfs_proxy.data.formats.form import batch_of_form, is_form, parts_of
 from tfs_proxy.data.formats.json_records import (
     Documents,
     batch_of_lines,
@@ -61,7 +62,10 @@ class BodyDecoder:
     def read(self, target: Target, body: Body) -> Batch | Examples | ServingForm:
         """Read the records of a body; raises BadInput, UnsupportedMediaType and PayloadTooLarge."""
         try:
-            kind = self.media_type(target, body)
+            opened = self.open_form(target, body)
+            if isinstance(opened, Batch):
+                return _held(opened, self._signature(target))
+            body, kind = opened, self.media_type(target, opened)
             readable(kind)
             if kind.type in {media.JSON, *LINES}:
                 text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
@@ -82,6 +86,20 @@ class BodyDecoder:
                 raise
             hint = "There is no Content-Type, which means JSON: send the body's, such as image/jpeg."
             raise NotJson(f"{error} {hint}") from None
+
+    def open_form(self, target: Target, body: Body) -> Body | Batch:
+        """The body itself; of a form its only file, or the records of its parts, if they have inputs' names.
+
+        Raises BadInput and PayloadTooLarge.
+        """
+        if not is_form(body.content_type):
+            return body
+        parts = parts_of(body.data, body.content_type or "", body.budget)
+        files = [part for part in parts if part.filename is not None]
+        signature = self._signature(target)
+        if len(files) == 1 and (len(parts) == 1 or not any(part.name in signature.inputs for part in parts)):
+            return replace(body, data=files[0].data, content_type=files[0].content_type)
+        return batch_of_form(parts, signature, body.budget) if target.method == PREDICT else body
 
     def media_type(self, target: Target, body: Body) -> MediaType:
         """Type of the body; for CSV with the order of columns, unless it names another."""

@@ -101,7 +101,12 @@ class DataPlane:
         """
         signature = self.signature(target)
         with stage(CONVERT):
-            batch = decode(body.data, self._bodies.media_type(target, body), signature, body.budget)
+            opened = self._bodies.open_form(target, body)
+            batch = (
+                opened
+                if isinstance(opened, Batch)
+                else decode(opened.data, self._bodies.media_type(target, opened), signature, opened.budget)
+            )
         note_records(batch.records)
         # An npy body's array shares the body's memory, which can't be written to.
         inputs = {

@@ -27,6 +27,7 @@ TF_EXAMPLE = "application/x-tfexample"
 TF_RECORD = "application/x-tfrecord"
 RECORDIO = "application/x-recordio-protobuf"
 FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
 OPEN_METRICS = "application/openmetrics-text"
 GRPC = "application/grpc"
 

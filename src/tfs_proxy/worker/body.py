@@ -1,6 +1,5 @@
 """Reading of a request's body, whole and within the limit."""
 
-import io
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -93,24 +92,6 @@ def short_body(req: falcon.Request, most_bytes: int) -> bytes | None:
     head = read_piece(req.stream, most_bytes + 1 if length is None else length)
     req.stream = _PutBack(head, req.stream)
     return head if len(head) <= most_bytes else None
-
-
-def file_of_form(body: bytes, content_type: str | None) -> tuple[bytes, str | None]:
-    """Find the only file of a form, as ``curl -F`` sends it, and its type; other bodies are unchanged.
-
-    Raises BadInput for any other number of files, and falcon's HTTPError for a form that can't be read.
-    """
-    if content_type is None or not content_type.lower().startswith(falcon.MEDIA_MULTIPART):
-        return body, content_type
-    from falcon.media import MultipartFormHandler
-
-    handler = MultipartFormHandler()
-    handler.parse_options.max_body_part_buffer_size = len(body)
-    form = handler.deserialize(io.BytesIO(body), content_type, len(body))
-    files = [(part.get_data(), part.content_type) for part in form if part.filename is not None]
-    if len(files) != 1:
-        raise BadInput(f"The form has {len(files)} files: send one, as curl -F file=@NAME does.")
-    return files[0]
 
 
 def read_piece(stream: Any, count: int) -> bytes:

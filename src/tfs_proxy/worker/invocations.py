@@ -22,7 +22,7 @@ from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_HEADER_LENGTH
-from tfs_proxy.worker.body import BodyReader, file_of_form
+from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.inference_resources import (
     ONLY_VERSION,
     is_triton_type,
@@ -65,7 +65,7 @@ class ModelInvocations:
                 content_type = media.JSON if answer.json_size is None else triton_type(answer.json_size)
                 write(req, resp, answer.body, content_type, None)
                 return
-            body = Body(*file_of_form(data, req.content_type), budget)
+            body = Body(data, req.content_type, budget)
             encoded = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = encoded.status, encoded.body, encoded.content_type
 

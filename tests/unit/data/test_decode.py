@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.signatures import signature_of
+from tfs_proxy.data.formats.form import parts_of
 from tfs_proxy.data.registry import decode, decode_examples, names_with, parse_media_type
 from tfs_proxy.data.serving_json.numbers import csv_array
 from tfs_proxy.values.batch import Batch
-from tfs_proxy.values.errors import BadInput, RequestError, UnsupportedMediaType
+from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
+from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature
 from tfs_proxy.wire.media_types import MediaType
 
@@ -154,3 +156,18 @@ def test_fast_and_slow_csv_agree(signature: Signature, text: str) -> None:
         header = ("x," * quick.shape[1])[:-1] + "\n"
         slow = decode((header + text).encode(), parse_media_type("text/csv; header=present"), signature)
         np.testing.assert_array_equal(slow.inputs["x"].reshape(quick.shape), quick)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' * 10_000, "has over 1000 parts"),
+        (b"--x\r\nContent-Disposition: " + b"a" * 9000 + b"\r\n\r\n1\r\n", "incomplete body part headers"),
+    ],
+)
+def test_a_form_of_too_many_or_endless_parts(parts: bytes, says: str) -> None:
+    """Is refused, and so is one that takes more memory than its budget has."""
+    with pytest.raises(BadInput, match=says):
+        parts_of(parts + b"--x--\r\n", "multipart/form-data; boundary=x", MemoryBudget())
+    with pytest.raises(PayloadTooLarge, match="The form becomes more than"):
+        parts_of(parts, "multipart/form-data; boundary=x", MemoryBudget(len(parts) - 1))

@@ -151,7 +151,7 @@ def _invocations(service: Service, schemas: dict[str, Any]) -> Part:
         {
             **abridged,
             "description": f"The body is read by {service.reads}, the answer written by {service.writes}; "
-            "Accept chooses its type. Content-Encoding may be gzip.",
+            "Accept chooses its type. Content-Encoding may be gzip. A form may have a part for each input.",
             "requestBody": {"required": True, "content": _with_components(request_content(service), schemas)},
             "answer": answer,
             "by_script": by_script,

@@ -4,19 +4,21 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
+from tfs_proxy.data.formats.form import FormPart, by_name, is_form, parts_of
 from tfs_proxy.data.open_inference.infer_codec import InferCodec
 from tfs_proxy.observe.request_record import client_watch, current_id
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.session import Session
-from tfs_proxy.serving.script.values import HeaderMap, check_version_or_label, custom_attributes
+from tfs_proxy.serving.script.values import HeaderMap, custom_attributes, retargeted
 from tfs_proxy.serving.upstream.grpc_channels import Channels
 from tfs_proxy.serving.upstream.rest import model_path
 from tfs_proxy.values.deployment import Instance
@@ -31,7 +33,6 @@ Result = TypeVar("Result")
 LOGGER = logging.getLogger("inference")
 """Logger for a script's own lines in the workers' log."""
 
-PREDICT = "predict"
 LOAD_SECONDS = 600.0
 LOAD_PAUSE_SECONDS = 0.05
 LOADING = frozenset({404, 412, 503})
@@ -160,28 +161,6 @@ class WorkerContext(ModelClient):
             self._sleep(LOAD_PAUSE_SECONDS)
 
 
-def retargeted(
-    target: Target,
-    model_name: str | None,
-    version: int | str | None,
-    label: str | None,
-    signature: str | None,
-    method: str = PREDICT,
-) -> Target:
-    """Change ``target`` to the given names; another model has none of its version, label or signature.
-
-    Raises ValueError if version and label are both named.
-    """
-    check_version_or_label(version, label)
-    if model_name is not None and model_name != target.model:
-        target = Target(model_name)
-    if version is None and label is None:
-        number, label = target.version, target.label
-    else:
-        number = None if version is None else int(version)
-    return Target(target.model, number, label, signature or target.signature, method)
-
-
 class ScriptRequest(Struct, frozen=True):
     """Request for the script: header values are raw, None if there was none.
 
@@ -205,6 +184,8 @@ class ScriptRequest(Struct, frozen=True):
     session: Session | None = None
     value: object = None
     """The body as the object that `describe` with ``validate`` has made of it."""
+    form: Mapping[str, Sequence[FormPart]] | None = None
+    """Parts of the body, once the script has asked for them."""
 
 
 class RequestContext:
@@ -232,6 +213,23 @@ class RequestContext:
     def is_disconnected(self) -> bool:
         """Return True once nobody waits for the answer: a handler that takes long may end then."""
         return self._request.hung_up()
+
+    @property
+    def form(self) -> Mapping[str, Sequence[FormPart]]:
+        """Parts of a multipart/form-data body by name: ``data``, ``text``, ``filename``, ``content_type``.
+
+        Empty for any other body. Raises BadInput (400) for a form that can't be read, and ValueError if the
+        script reads bodies in parts.
+        """
+        request = self._request
+        if request.file is not None:
+            raise ValueError("context.form needs the whole body, but this script reads bodies in parts")
+        form = request.form
+        if form is None:
+            is_here, kind = is_form(request.content_type), request.content_type or ""
+            form = by_name(parts_of(request.body, kind, request.budget) if is_here else ())
+            force_setattr(request, "form", form)
+        return form
 
     @property
     def reply_attributes(self) -> str | None:

@@ -16,12 +16,10 @@ from msgspec.structs import replace
 from tfs_proxy.serving.bodies import FORMS, Body, as_batch
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import (
-    PREDICT,
     Context,
     ScriptRequest,
     WorkerContext,
     WorkerModels,
-    retargeted,
 )
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import Script
@@ -32,7 +30,7 @@ from tfs_proxy.serving.script.streams import (
     StreamRequest,
     begin_stream,
 )
-from tfs_proxy.serving.script.values import STATUSES, HeaderMap, Request
+from tfs_proxy.serving.script.values import PREDICT, STATUSES, HeaderMap, Request, retargeted
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Deployment, Instance

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfs_proxy.values.errors import RequestError
+from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
+
+PREDICT = "predict"
 
 
 class HeaderMap(MutableMapping[str, str]):
@@ -138,6 +141,28 @@ def check_version_or_label(version: int | str | None, label: str | None) -> None
     """Raise ValueError if both are given."""
     if version is not None and label is not None:
         raise ValueError("version and label exclude each other: pass one of them")
+
+
+def retargeted(
+    target: Target,
+    model_name: str | None,
+    version: int | str | None,
+    label: str | None,
+    signature: str | None,
+    method: str = PREDICT,
+) -> Target:
+    """Change ``target`` to the given names; another model has none of its version, label or signature.
+
+    Raises ValueError if version and label are both named.
+    """
+    check_version_or_label(version, label)
+    if model_name is not None and model_name != target.model:
+        target = Target(model_name)
+    if version is None and label is None:
+        number, label = target.version, target.label
+    else:
+        number = None if version is None else int(version)
+    return Target(target.model, number, label, signature or target.signature, method)
 
 
 def check_header(name: Any, value: Any) -> None:

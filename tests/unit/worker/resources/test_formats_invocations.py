@@ -33,7 +33,7 @@ ErrorOf = Callable[[Any], str]
         (b"\xff\xd8\xff", {}, 400, "There is no Content-Type, which means JSON: send the body's"),
         (b"1,2\n", {}, 400, "There is no Content-Type, which means JSON: send the body's"),
         (b"x", {"Content_Type": "multipart/form-data"}, 400, "boundary"),
-        (b"--x--\r\n", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "The form has 0 files"),
+        (b"--x--\r\n", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "The body holds no records"),
         (b"no form", {"Content_Type": "multipart/form-data; boundary=x"}, 400, "form"),
         (b"x", {"Content_Type": "text/plain"}, 415, "script"),
         (b"x", {"Content_Type": "image/gif"}, 415, "image/gif can't be converted for this model"),
@@ -63,15 +63,84 @@ def test_refusals(
     assert not front.upstream.calls
 
 
+FORM = "multipart/form-data; boundary=x"
+
+
+def _form(*parts: str | tuple[str, bytes], end: bytes = b"--x--\r\n") -> bytes:
+    """A form of fields, ``name=value``, and of files with their names and types."""
+    written = []
+    for part in parts:
+        name, data = part.split("=") if isinstance(part, str) else part
+        head = f'--x\r\nContent-Disposition: form-data; name="{name}'.encode()
+        written += [head, b'"\r\n\r\n' if isinstance(part, str) else b"\r\n\r\n"]
+        written += [data.encode() if isinstance(data, str) else data, b"\r\n"]
+    return b"".join([*written, end])
+
+
+def _file(name: str, data: bytes, kind: str = "image/png") -> tuple[str, bytes]:
+    return f'{name}"; filename="a"\r\nContent-Type: {kind}', data
+
+
 def test_the_file_of_a_form_is_the_body(front: Any) -> None:
-    fields = b'--x\r\nContent-Disposition: form-data; name="note"\r\n\r\nhello\r\n'
-    head = b'--x\r\nContent-Disposition: form-data; name="f"; filename="a.npy"\r\nContent-Type: application/x-npy\r\n'
-    form = fields + head + b"\r\n" + write_npy(np.array([1.5])) + b"\r\n--x--\r\n"
+    """If no part has the name of an input."""
+    file = _file("f", write_npy(np.array([1.5])), "application/x-npy")
 
-    result = front.post(form, Content_Type="multipart/form-data; boundary=x")
+    for form in (_form(file), _form("note=hello", file)):
+        assert front.post(form, Content_Type=FORM).status_code == 200
+    assert [call.json for call in front.upstream.calls] == [{"instances": [1.5]}] * 2
 
-    assert result.status_code == 200
-    assert front.upstream.calls[0].json == {"instances": [1.5]}
+
+def _takes_pictures(front: Any) -> None:
+    named = {"image": ("DT_STRING", (None,)), "size": ("DT_FLOAT", (None, 1)), "flip": ("DT_BOOL", (None,))}
+    inputs = {name: TensorSpec(name, *spec) for name, spec in named.items()}
+    signature = Signature(
+        "serving_default", PREDICT_METHOD, inputs, {"y": TensorSpec("y", "DT_FLOAT", (None,))}
+    )
+    front.upstream.signatures = {"serving_default": signature}
+    front.says.body = b'{"predictions": [1.0, 2.0]}'
+
+
+def test_parts_of_a_form_are_records(front: Any) -> None:
+    """One of each input's name is a record, the next of each the next one: bytes for strings, else JSON."""
+    _takes_pictures(front)
+    one = (_file("image", b"\xff\r\n--y"), "size=0.5", "flip=true")
+    more = (
+        "flip=false",
+        _file("size", b" [2e1] ", "application/json"),
+        _file("image", b'"c"', "application/json"),
+    )
+
+    assert front.post(_form(*one), Content_Type=FORM).status_code == 200
+    assert front.post(_form(*one, *more), Content_Type=f"{FORM}; charset=utf-8").status_code == 200
+    first, both = (
+        {name: array.tolist() for name, array in call.batch.inputs.items()} for call in front.upstream.calls
+    )
+    assert first == {"image": [b"\xff\r\n--y"], "size": [[0.5]], "flip": [True]}
+    assert both == {"image": [b"\xff\r\n--y", b"c"], "size": [[0.5], [20.0]], "flip": [True, False]}
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (_form("image=a", "size=1"), 'Record 1 has no "flip"; the model\'s inputs are flip, image, size.'),
+        (_form("image=a", "size=1", "flip=true", "image=b"), 'Record 2 has no "flip", "size"'),
+        (_form("image=a", "size=1", "flip=true", "note=b"), 'Record 1 names "note", which is not an input'),
+        (_form("image=a", "flip=true", "size=big"), "The part size of record 1 is big, and no JSON value"),
+        (_form("image=a", "flip=true", "size="), "The part size of record 1 is , and no JSON value"),
+        (_form("image=a", "flip=1", "size=1"), 'Record 1, input "flip": 1 is a number, but DT_BOOL'),
+        (
+            _form("image=a", "size=1", end=b""),
+            "The form can't be read, at part 3: unexpected form structure.",
+        ),
+        (_form(("image", b"")).replace(b"image", b"\xff"), "The form can't be read, at its beginning: "),
+    ],
+)
+def test_forms_that_are_no_records(front: Any, error_of: ErrorOf, form: bytes, says: str) -> None:
+    """A 400 that names the part, the record or the input."""
+    _takes_pictures(front)
+    result = front.post(form, Content_Type=FORM)
+    assert (result.status_code, front.upstream.calls) == (400, [])
+    assert says in error_of(result)
 
 
 def _plus_one(call: Call) -> ModelAnswer:

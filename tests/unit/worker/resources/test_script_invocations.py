@@ -35,6 +35,31 @@ def test_data_is_a_stream(make_front: Callable[..., Any], reading: str, expected
     assert front.post("ab\ncd\n").text == expected
 
 
+FORM = """
+import json
+
+def handler(data, context):
+    form = {name: [[p.filename, p.content_type, p.text] for p in parts] for name, parts in context.form.items()}
+    assert context.form is context.form
+    return json.dumps([form, data.read().decode()]), "application/json"
+"""
+
+
+def test_a_form_is_parsed_for_a_script_that_asks(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+    """``context.form`` has parts by name, and nothing of another body; ``data`` is what was sent."""
+    front, kind = make_front(FORM), {"Content_Type": "multipart/form-data; boundary=x"}
+    head = '--x\r\nContent-Disposition: form-data; name="a"'
+    form = f'{head}\r\n\r\n1\r\n{head}; filename="b.csv"\r\nContent-Type: text/csv\r\n\r\n2\r\n--x--\r\n'
+
+    assert front.post(form, **kind).json == [
+        {"a": [[None, "text/plain", "1"], ["b.csv", "text/csv", "2"]]},
+        form,
+    ]
+    assert front.post("{}").json == [{}, "{}"]
+    refused = front.post(form[:20], **kind)
+    assert (refused.status_code, error_of(refused)[:40]) == (400, "The form can't be read, at its beginning")
+
+
 @pytest.mark.parametrize(
     ("body", "text"),
     [
