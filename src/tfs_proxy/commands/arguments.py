@@ -17,6 +17,7 @@ from tfs_proxy.settings.settings import Settings, inherited_environment
 from tfs_proxy.values.errors import ArchiveError, BadInput, Interrupted, SettingsError
 from tfs_proxy.values.names import one_entry
 from tfs_proxy.values.resources import raise_descriptor_limit
+from tfs_proxy.wire.header_names import bearer
 from tfs_proxy.wire.media_types import of_file
 
 if TYPE_CHECKING:
@@ -42,10 +43,25 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def add_ca_argument(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+def add_access_arguments(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     parser.add_argument(
         "--ca", metavar="FILE", help="PEM file of CAs to trust at https:// instead of the system's"
     )
+    parser.add_argument(
+        "--key", type=_key, metavar="KEY|@FILE", help="key of a server with TFS_PROXY_API_KEYS, or its file"
+    )
+
+
+def _key(text: str) -> str:
+    try:
+        key = Path(text[1:]).read_text(encoding="utf-8").strip() if text.startswith("@") else text
+        bearer(key)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text[1:]} can't be read: {error.strerror}") from None
+    except ValueError:
+        where = f"of {text[1:]} " if text.startswith("@") else ""
+        raise argparse.ArgumentTypeError(f"the key {where}must be ASCII without spaces") from None
+    return key
 
 
 def at_least_one(text: str) -> int:

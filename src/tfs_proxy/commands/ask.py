@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import add_ca_argument, at_least_one, body_of, interruptible
+from tfs_proxy.commands.arguments import add_access_arguments, at_least_one, body_of, interruptible
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire import media_types as media
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--content-type", metavar="TYPE", help="default: by the ending of FILE")
     parser.add_argument("--accept", metavar="TYPE", help="the type of the answer (default: the server's)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="such as tfs-model-name=NAME")
-    add_ca_argument(parser)
+    add_access_arguments(parser)
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="for an answer (default: 60)"
     )
@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         client = Client(
             arguments.url,
             ca=arguments.ca,
+            key=arguments.key,
             timeout_seconds=arguments.timeout,
             retries=0 if repeats else 3,
             connections=arguments.concurrency,

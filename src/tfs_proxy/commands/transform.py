@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import fields
 
-from tfs_proxy.commands.arguments import add_ca_argument, interruptible, log_to_stderr
+from tfs_proxy.commands.arguments import add_access_arguments, interruptible, log_to_stderr
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.transform.job import CHOICES, MANIFEST, PRESENT, make_job, read_description
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_argument_group("where the model comes from")
     source.add_argument("--model", help="model.tar.gz, folder or s3:// address to serve for this run")
     source.add_argument("--endpoint", metavar="URL", help="http(s)://HOST:PORT of a stack that runs")
-    add_ca_argument(source)
+    add_access_arguments(source)
     source.add_argument(
         "--served-as",
         metavar="ID",

@@ -30,6 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, RequestRecord
 from tfs_proxy.observe.traces import MARKED, NO_HEADERS, OUTGOING, parent_in
 from tfs_proxy.wire.header_names import (
+    CALLER,
     CUSTOM_ATTRIBUTES,
     IS_SAMPLED,
     TRACEPARENT,
@@ -50,7 +51,7 @@ LIBRARIES = (
 _CARRIERS = tuple(
     (name.lower(), wsgi_name(name)) for name in (TRACEPARENT, TRACESTATE, CUSTOM_ATTRIBUTES, X_RAY)
 )
-_MARK = wsgi_name(IS_SAMPLED)
+_MARK, _CALLER = wsgi_name(IS_SAMPLED), wsgi_name(CALLER)
 _NOTHING = Context()
 _IDS = RandomIdGenerator()
 _NOBODY = NonRecordingSpan(
@@ -101,7 +102,7 @@ class RequestSpans:
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         """Begin the span, which is the current one from here on; probes have none."""
-        mark = environ.pop(_MARK, None)
+        mark, caller = environ.pop(_MARK, None), environ.pop(_CALLER, None)
         if path_of(record.target) in PROBES:
             return
         headers = {name: environ[variable] for name, variable in _CARRIERS if variable in environ}
@@ -112,6 +113,8 @@ class RequestSpans:
         path, method = path_of(record.target), method_of(record.method)
         route = route_of(path)
         attributes = {"http.request.method": method, "url.path": path, "url.scheme": "http"}
+        if caller:
+            attributes["tfs_proxy.caller"] = caller
         name = "HTTP" if method == OTHER_METHOD else method
         if route != OTHER_ROUTE:
             attributes["http.route"], name = route, f"{name} {route}"

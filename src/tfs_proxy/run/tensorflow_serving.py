@@ -36,6 +36,11 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
     """
     refuse_multi_model(settings)
     check_worker_class(settings)
+    if settings.secured:
+        raise SettingsError(
+            f"{next(iter(settings.secured))} can't be used with tensorflow-serving, whose model server "
+            "listens on ports of its own, without keys and TLS: take `tfs-proxy serve`."
+        )
     flags = as_the_image(words, settings)
     config_file, base, size_bytes = flags.value("model_config_file"), Path(flags.value("model_base_path")), 0
     names = [flags.value("model_name")]

@@ -41,6 +41,8 @@ SECURED: Final = {
     "TFS_PROXY_TLS_CERTIFICATE": "tls_certificate",
     "TFS_PROXY_TLS_KEY": "tls_key",
     "TFS_PROXY_TLS_CLIENT_CA": "tls_client_ca",
+    "TFS_PROXY_API_KEYS": "api_keys",
+    "TFS_PROXY_ADMIN_KEYS": "admin_keys",
 }
 """Variables of files by which nginx knows callers, or is known to them, and their settings."""
 

@@ -193,6 +193,13 @@ class UseSettings:
         "TFS_PROXY_TLS_CLIENT_CA", str, None,
         "PEM file of CAs, one of which must have signed the client's certificate, except at health checks",
         shown="no client certificates")
+    api_keys: str | None = CALLERS.setting(
+        "TFS_PROXY_API_KEYS", str, None,
+        "file of a name and a key a line, one of which each request but a probe must bring: Authorization: "
+        "Bearer KEY", shown="no keys")
+    admin_keys: str | None = CALLERS.setting(
+        "TFS_PROXY_ADMIN_KEYS", str, None,
+        "the same for who may load and unload models, and do all else", shown="those of TFS_PROXY_API_KEYS")
 
     sessions: bool = SESSIONS.setting(
         "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", parse.flag, False,

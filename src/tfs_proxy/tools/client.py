@@ -17,6 +17,7 @@ from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.connect import trusting
 from tfs_proxy.wire.error_body import answer_too_large, error_text
+from tfs_proxy.wire.header_names import bearer
 from tfs_proxy.wire.media_types import JSON, NPY, NPZ
 from tfs_proxy.wire.routes import INVOCATIONS, PING
 
@@ -63,12 +64,12 @@ class Reply(Struct, frozen=True):
 class Client:
     """Sends requests to the container at ``url``: http://HOST:PORT, or the whole address of its invocations.
 
-    At https:// its certificate must be of a CA in the PEM file ``ca``; None stands for the system's.
-    ``timeout_seconds`` is the longest wait for a connection, and between two parts of an answer. A request
-    that was not taken up (no connection, 429, 503) is sent again up to ``retries`` times, after the
-    answer's Retry-After of at most a minute, else after growing pauses. An answer may have
-    ``max_answer_bytes``; None stands for TFS_PROXY_MAX_ANSWER_MB. Threads can share a client, which keeps
-    ``connections`` open.
+    At https:// its certificate must be of a CA in the PEM file ``ca``; None stands for the system's. ``key``
+    is one of the server's TFS_PROXY_API_KEYS. ``timeout_seconds`` is the longest wait for a connection, and
+    between two parts of an answer. A request that was not taken up (no connection, 429, 503) is sent again up
+    to ``retries`` times, after the answer's Retry-After of at most a minute, else after growing pauses. An
+    answer may have ``max_answer_bytes``; None stands for TFS_PROXY_MAX_ANSWER_MB. Threads can share a client,
+    which keeps ``connections`` open.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Client:
         url: str,
         *,
         ca: str | None = None,
+        key: str | None = None,
         timeout_seconds: float = 60.0,
         retries: int = 3,
         connections: int = 8,
@@ -84,6 +86,7 @@ class Client:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{url!r} is not the address of a server: it must be http://HOST:PORT")
+        self._headers = bearer(key)
         path = parts.path.rstrip("/") or INVOCATIONS.path
         self._server = f"{parts.scheme}://{parts.netloc}"
         self._address = f"{self._server}{path}" + (f"?{parts.query}" if parts.query else "")
@@ -142,7 +145,7 @@ class Client:
 
         Raises ClientError.
         """
-        sent = {"Content-Type": content_type} | ({"Accept": accept} if accept else {})
+        sent = {**self._headers, "Content-Type": content_type} | ({"Accept": accept} if accept else {})
         sent |= {_header_name(name): value for name, value in headers.items()}
         retry = self._retry
         answer, content = self._ask(body, sent, retry)

@@ -192,7 +192,7 @@ def served_content(options: TransformOptions) -> str:
     """
     if options.model is not None:
         return model_digest(options.model, options.client)
-    plan = fetch_plan(options.job, EndpointAddress.parse(str(options.endpoint), options.ca))
+    plan = fetch_plan(options.job, EndpointAddress.parse(str(options.endpoint), options.ca, options.key))
     header = "" if plan.header is None else f" {plan.header}"
     return f"{options.served_as or options.endpoint} {plan.strategy} {plan.payload_bytes}{header}"
 

@@ -24,6 +24,7 @@ from tfs_proxy.transform.sender import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.transformer import FAIL, BadLimit
 from tfs_proxy.values.errors import SettingsError, UpstreamError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
+from tfs_proxy.wire.header_names import bearer
 from tfs_proxy.wire.http_client import get
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.wire.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
@@ -86,6 +87,7 @@ def _object_at(endpoint: EndpointAddress, path: str) -> dict[str, Any]:
             endpoint.port,
             endpoint.sibling(path),
             REQUEST_SECONDS,
+            bearer(endpoint.key),
             connect=endpoint.connect,
             server=endpoint.authority,
         )
@@ -108,14 +110,16 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     """Options of the command line; either ``model`` or ``endpoint`` is set.
 
     ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. ``ca`` is
-    a file of CAs for its certificate. A serving stack inherits ``environment``. Objects may be no files but
-    ``files``. Raises SettingsError if the options contradict each other.
+    a file of CAs for its certificate, ``key`` is for its TFS_PROXY_API_KEYS. A serving stack inherits
+    ``environment``. Objects may be no files but ``files``. Raises SettingsError if the options contradict
+    each other.
     """
 
     job: Job
     model: str | None = None
     endpoint: str | None = None
     ca: str | None = None
+    key: str | None = None
     served_as: str | None = None
     model_server: str = "auto"
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +138,7 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 "Give either --model, to serve it for this run, or --endpoint, the address of a running one."
             )
-        for flag, value in (("--served-as", self.served_as), ("--ca", self.ca)):
+        for flag, value in (("--served-as", self.served_as), ("--ca", self.ca), ("--key", self.key)):
             if value is not None and self.endpoint is None:
                 raise SettingsError(f"{flag} has an effect only with --endpoint.")
         if not 0 <= self.instance_index < self.instance_count:
@@ -172,7 +176,7 @@ def open_endpoint(options: TransformOptions) -> Iterator[EndpointAddress]:
     if options.endpoint is not None:
         if options.job.environment:
             log.warning("the job's Environment has no effect on --endpoint")
-        yield EndpointAddress.parse(options.endpoint, options.ca)
+        yield EndpointAddress.parse(options.endpoint, options.ca, options.key)
         return
     assert options.model is not None  # noqa: S101 - __post_init__ checks that
     environment = stack_environment(options.environment, options.job)

@@ -16,6 +16,7 @@ from tfs_proxy.values.errors import AnswerTooLarge, ServerLost, SettingsError, U
 from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls, trusting
 from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.header_names import bearer
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import bare, is_named
@@ -23,16 +24,20 @@ from tfs_proxy.wire.routes import INVOCATIONS
 
 
 class EndpointAddress(Struct, frozen=True):
-    """The address of a server; ``path`` is that of /invocations, ``ca`` a file of CAs for its certificate."""
+    """The address of a server; ``path`` is that of /invocations.
+
+    ``ca`` is a file of CAs for its certificate, ``key`` is the caller's.
+    """
 
     host: str
     port: int
     path: str
     tls: bool = False
     ca: str | None = None
+    key: str | None = None
 
     @classmethod
-    def parse(cls, url: str, ca: str | None = None) -> "EndpointAddress":
+    def parse(cls, url: str, ca: str | None = None, key: str | None = None) -> "EndpointAddress":
         """Read ``http://HOST:PORT`` with or without a path; raises SettingsError."""
         parts: SplitResult = urlsplit(url if "://" in url else f"http://{url}")
         try:
@@ -50,7 +55,7 @@ class EndpointAddress(Struct, frozen=True):
             except ValueError as error:
                 raise SettingsError(f"--ca {error}.") from error
         path = parts.path.rstrip("/") or INVOCATIONS.path
-        return cls(parts.hostname, port or (443 if tls else 80), path, tls, ca)
+        return cls(parts.hostname, port or (443 if tls else 80), path, tls, ca, key)
 
     @property
     def authority(self) -> str:
@@ -113,7 +118,7 @@ class Sender:
         self, endpoint: EndpointAddress, job: Job, concurrent: int, statistics: RunStatistics
     ) -> None:
         self._path = endpoint.path
-        headers = {"Content-Type": job.content_type, "Accept": job.accept}
+        headers = {**bearer(endpoint.key), "Content-Type": job.content_type, "Accept": job.accept}
         self._headers = {name: value for name, value in headers.items() if value}
         self._max_retries = job.max_retries
         self.statistics = statistics

@@ -39,8 +39,21 @@ SERVED_NAME = "X-Tfs-Proxy-Model"
 IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
 """Header from nginx with the number of its requests in flight, including those that wait for a worker."""
 
+AUTHORIZATION, API_KEY = "Authorization", "X-Api-Key"
+"""Headers of a caller's key."""
+
+CALLER = "X-Tfs-Proxy-Caller"
+"""Header from nginx with the name of the caller's key, for traces and lines that nginx does not write."""
+
 STAGE_TIMES = "X-Tfs-Proxy-Stages"
 """Header from a worker with the times of a request's stages, for nginx's line in the log."""
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """Headers of a request with a key; none without one. Raises ValueError for what can't be sent."""
+    if key is not None and not (key.isascii() and key.isprintable() and key and " " not in key):
+        raise ValueError("a key is characters of ASCII without spaces")
+    return {} if key is None else {AUTHORIZATION: f"Bearer {key}"}
 
 
 def wsgi_name(header: str) -> str:

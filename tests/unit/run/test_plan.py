@@ -111,7 +111,7 @@ def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> N
         script: model_server.open_to_the_outside(OFFICIAL, [INSTANCE], script=script) or ""
         for script in (True, False)
     }
-    assert "other machines can reach 8501 (REST), 8500 (gRPC). To close them, publish only" in sentences[True]
+    assert "other machines can reach 8501 (REST), 8500 (gRPC), without a key. To close" in sentences[True]
     assert "8500" not in sentences[False]
     assert model_server.open_to_the_outside(EMBEDDED, [INSTANCE], script=True) is None
     assert model_server.open_to_the_outside((), [], script=True) is None

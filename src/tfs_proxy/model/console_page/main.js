@@ -4,6 +4,7 @@ import { blame, clearBlame, fieldOf, withoutGraph } from "./blame.js";
 import { declaredBody, declaredText, showDeclared } from "./declared.js";
 import { byId, element, fillSelect, tabs } from "./dom.js";
 import { formBody, showForm } from "./form.js";
+import { ask, hasKey } from "./key.js";
 import { refresh, watch } from "./metrics.js";
 import { choicesOf, getFacts, learnSignatures, showModels, wireLoad } from "./models.js";
 import { defaultFirst, showServed } from "./served.js";
@@ -123,10 +124,16 @@ function formText() {
   return signature() ? formBody(byId("panel-form"), signature()) : byId("body").value;
 }
 
+// With a key's place instead of the key.
+function shownRequest() {
+  const request = currentRequest();
+  return hasKey() ? { ...request, headers: { ...request.headers, Authorization: "Bearer KEY" } } : request;
+}
+
 function update() {
   let text;
   try {
-    text = state.way === "stream" ? streamSnippet() : CLIENTS[state.client][1](currentRequest());
+    text = state.way === "stream" ? streamSnippet() : CLIENTS[state.client][1](shownRequest());
   } catch (error) {
     text = error.message;
   }
@@ -168,7 +175,7 @@ async function send() {
   byId("send-note").textContent = "waiting for the answer …";
   const began = performance.now();
   try {
-    const response = await fetch(request.url, { method: "POST", headers: { ...request.headers, "X-Tfs-Proxy-Timing": "1" }, body: request.body });
+    const response = await ask(request.url, { method: "POST", headers: { ...request.headers, "X-Tfs-Proxy-Timing": "1" }, body: request.body });
     const buffer = await response.arrayBuffer();
     showAnswer(response, buffer, performance.now() - began, await known(request), request.signature);
     byId("send").disabled = false;

@@ -1,5 +1,6 @@
 // Live figures out of /metrics: what has happened between scrapes, not what has happened since the start.
 import { bar, byId, element, milliseconds } from "./dom.js";
+import { keyedFetch } from "./key.js";
 
 const EVERY_MILLISECONDS = 2000;
 const KEPT = 31; // scrapes: a minute
@@ -126,7 +127,7 @@ async function showReady() {
 export async function refresh() {
   try {
     await showReady();
-    const answer = await fetch("metrics", { headers: { Accept: "text/plain" } });
+    const answer = await keyedFetch("metrics", { headers: { Accept: "text/plain" } });
     if (!answer.ok) return;
     const now = summed(await answer.text());
     if (scrapes.length && now.requests < scrapes.at(-1).requests) scrapes.length = 0; // it was started anew

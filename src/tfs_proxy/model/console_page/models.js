@@ -1,10 +1,11 @@
 // The models of a run in which they come and go: what there is, and loading and unloading.
 import { byId, element } from "./dom.js";
+import { ask as askServer } from "./key.js";
 
 const NOT_LOADED = "not loaded";
 
 async function getJson(path) {
-  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  const answer = await askServer(path, { headers: { Accept: "application/json" } });
   if (!answer.ok) throw new Error(`${path} answers ${answer.status}`);
   return answer.json();
 }
@@ -81,7 +82,7 @@ async function ask(meanwhile, path, request, done) {
   note.className = "faint";
   note.textContent = meanwhile;
   try {
-    const answer = await fetch(path, request);
+    const answer = await askServer(path, request);
     const sentence = answer.ok ? null : ((await answer.json()).error ?? `The answer is ${answer.status}.`);
     note.textContent = sentence ?? done;
     note.className = sentence === null ? "faint" : "error";

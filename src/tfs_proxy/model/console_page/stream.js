@@ -1,11 +1,13 @@
 // Bidirectional streams: a WebSocket, its messages, and the times since it was opened at which they went and came.
 import { byId, element, milliseconds } from "./dom.js";
+import { hasKey } from "./key.js";
 
 const MOST_LINES = 500;
 const MOST_SHOWN = 10_000;
 const HEX_BYTES = 32;
 const NORMAL = 1000;
 const NEVER_OPENED = "It was not opened: the server refused it, or is not there. Its log has the reason.";
+const WITHOUT_KEY = "A browser opens streams without the key that it asks for: open them by a program.";
 const MEANINGS = {
   1000: "done", 1001: "going away", 1002: "not RFC 6455", 1003: "this kind of message is not taken", 1005: "without a code", 1006: "without a close: the connection broke", 1007: "text that is not UTF-8",
   1008: "refused", 1009: "a message that is too large", 1011: "an error of the server", 1012: "the server starts again", 1013: "too busy: try again",
@@ -78,7 +80,7 @@ function opened() {
       if (wasOpen) ended(event);
       state.socket = null;
       showState();
-      reject(new Error(NEVER_OPENED)); // of no effect if it was open
+      reject(new Error(hasKey() ? `${NEVER_OPENED} ${WITHOUT_KEY}` : NEVER_OPENED)); // of no effect if it was open
     });
     showState();
   });

@@ -24,7 +24,7 @@ from tfs_proxy.values.names import is_model_name
 from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
 from tfs_proxy.wire.routes import PROBES, method_of, path_of
 
-_NGINX_START = f"{LOGGED.decode()}$chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')}"
+_NGINX_START = f"{LOGGED.decode()}$chosen_id $caller {nginx_variable(STAGE_TIMES, 'upstream_http')}"
 NGINX_PREFIX = f'{_NGINX_START} "$refusal" '
 """Beginning of a line of `request_counts`; ``$refusal`` is `quoted_reason` of nginx's own refusals."""
 
@@ -34,16 +34,17 @@ GRPC_PREFIX = f'{_NGINX_START} "$sent_trailer_grpc_message$sent_http_grpc_messag
 LONGEST_PATH = 300
 NOTHING: Mapping[str, object] = MappingProxyType({})
 _HASHES = 2**32
-_LINE = re.compile(LOGGED + rb"(" + PLAIN_ID.encode() + rb') ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
+_LINE = re.compile(LOGGED + rb"(" + PLAIN_ID.encode() + rb') ([!-~]*) ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
 
 
 class RequestLine(Struct, frozen=True):
-    """One request that has ended, for the access log."""
+    """One request that has ended, for the access log; ``caller`` is the name of its key."""
 
     request: FinishedRequest
     request_id: str
     model: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    caller: str = ""
 
     @property
     def failed(self) -> bool:
@@ -59,6 +60,7 @@ class RequestLine(Struct, frozen=True):
             "path": path_of(request.target)[:LONGEST_PATH] if request.target.startswith("/") else "",
             "status": request.status,
             "grpc_status": request.grpc_status,
+            "caller": self.caller,
             "duration_ms": _milliseconds(request.seconds),
             **stages,
             **({"reason": request.reason} if self.failed and request.reason else {}),
@@ -135,11 +137,11 @@ def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
 def read_access_line(raw: bytes) -> RequestLine | None:
     """Read a line of nginx's; None if it can't be read."""
     parts = _LINE.fullmatch(raw)
-    request = read_line(parts[4]) if parts else None
+    request = read_line(parts[5]) if parts else None
     if parts is None or request is None:
         return None
-    model, *stages = parts[2].decode("ascii").split(";")
-    seconds, reason = [], parts[3].decode("ascii", "replace")
+    model, *stages = parts[3].decode("ascii").split(";")
+    seconds, reason = [], parts[4].decode("ascii", "replace")
     if not request.grpc_status:  # in the words of nginx, else of the server of a gRPC call
         reason = unquote(reason)
     else:
@@ -152,6 +154,7 @@ def read_access_line(raw: bytes) -> RequestLine | None:
         parts[1].decode("ascii"),
         next(filter(is_model_name, (model, request.model)), ""),  # the worker's, else the client's
         _taken(seconds),
+        caller=parts[2].decode("ascii"),
     )
 
 

@@ -24,7 +24,7 @@ from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.observe.traces import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.run.guarded import guard_of
-from tfs_proxy.run.nginx import fast_path, many_models
+from tfs_proxy.run.nginx import callers, fast_path, many_models
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
@@ -155,6 +155,7 @@ class ProxyConfig(Struct, frozen=True):
     processes: int = 1
     build: NginxBuild = NginxBuild()
     also_listen: tuple[str, ...] = ()
+    keys: callers.Keys | None = None
 
     @property
     def kept(self) -> int:
@@ -264,6 +265,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
     return {
         # What has the names that the templates use.
         "proxy": proxy,
+        "callers": callers,
         "settings": settings,
         "workspace": workspace,
         "headers": header_names,

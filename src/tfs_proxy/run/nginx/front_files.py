@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from tfs_proxy.run.nginx.callers import Keys, keys_of
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import SettingsError
@@ -27,6 +28,7 @@ class FrontFiles:
     def __init__(self, settings: Settings, home: Path) -> None:
         self._paths, self._home = settings.secured, home
         self.contents: Mapping[str, bytes] = {}
+        self.keys: Keys | None = None
 
     def read(self) -> Mapping[str, bytes]:
         """All contents as they are now. Raises SettingsError for a file that can't be read."""
@@ -42,6 +44,7 @@ class FrontFiles:
 
     def use(self, contents: Mapping[str, bytes]) -> None:
         """Checks them, and copies them for nginx. Raises SettingsError that names the file, and keeps all."""
+        keys = keys_of({variable: (self._paths[variable], content) for variable, content in contents.items()})
         new = {variable: self._home / f"{variable}.new" for variable in contents}
         for variable, path in new.items():
             path.touch(0o600)
@@ -50,7 +53,7 @@ class FrontFiles:
             self._check_tls(new)
         for variable, path in new.items():
             path.rename(self._home / variable)
-        self.contents = contents
+        self.contents, self.keys = contents, keys
 
     def _check_tls(self, files: Mapping[str, Path]) -> None:
         import ssl  # only here: it takes 10 ms of a start

@@ -97,6 +97,7 @@ class NginxProxy:
             processes=min(cores, nginx.MOST_PROCESSES),
             build=self._build,
             also_listen=tuple(others),
+            keys=self._files.keys,
         )
         write_config(self._workspace, nginx.config(proxy_config, self._settings, self._workspace))
 

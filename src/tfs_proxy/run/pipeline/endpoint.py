@@ -24,6 +24,7 @@ from tfs_proxy.wire.error_body import NOTHING_HERE, error_body, error_text
 from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import (
     ASKS_TIMING,
+    CALLER,
     INFERENCE_ID,
     REQUEST_ID,
     SAGEMAKER_PREFIX,
@@ -105,7 +106,8 @@ class PipelineEndpoint:
     def _count(self, request: HttpRequest, status: int, seconds: float) -> None:
         finished = FinishedRequest(request.method, status, seconds, request.path)
         self._requests.add(finished)
-        self._log.show(RequestLine(finished, request.headers[ID_FIELD]), COMMAND)
+        caller = request.headers.get(CALLER.lower(), "")
+        self._log.show(RequestLine(finished, request.headers[ID_FIELD], caller=caller), COMMAND)
 
     async def faults(self) -> list[str]:
         """A sentence for each stage that is not ready (docs/reference/sagemaker.md)."""

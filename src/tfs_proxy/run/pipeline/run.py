@@ -16,6 +16,7 @@ from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.nginx import config
+from tfs_proxy.run.nginx.callers import Keys
 from tfs_proxy.run.nginx.front_files import FrontFiles
 from tfs_proxy.run.nginx.proxy import nginx_process, write_config
 from tfs_proxy.run.pipeline.endpoint import BodyMemory, PipelineEndpoint
@@ -143,7 +144,8 @@ class Pipeline:
             await self._watch_for(1.0)
 
     def _configure_nginx(self) -> None:
-        write_config(self._workspace, nginx_config(self._settings, self._workspace, self._listeners))
+        text = nginx_config(self._settings, self._workspace, self._listeners, self._files.keys)
+        write_config(self._workspace, text)
 
     def _all_children(self) -> list[ChildProcess]:
         return [*([] if self._nginx is None else [self._nginx]), *self._children]
@@ -187,7 +189,7 @@ class Pipeline:
             log.info("%s: %s", stage.name, stage.summary())
 
 
-def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners) -> str:
+def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners, keys: Keys | None) -> str:
     cores = available_resources().cores
     listen, *others = map(sockets.shown_address, listeners)
     proxy = config.ProxyConfig(
@@ -198,6 +200,7 @@ def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners)
         connections=config.most_connections(cores, most_descriptors()),
         processes=min(cores, config.MOST_PROCESSES),
         also_listen=tuple(others),
+        keys=keys,
     )
     read_seconds = int(settings.request_timeout_seconds) + MORE_SECONDS
     return config.pipeline_config(proxy, settings, workspace, read_seconds)

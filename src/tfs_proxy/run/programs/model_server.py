@@ -120,9 +120,9 @@ def open_to_the_outside(words: Sequence[str], instances: Sequence[Instance], *, 
     ports += [f"{instance.grpc_port} (gRPC)" for instance in instances if script]
     return (
         f"{Path(words[0]).name} listens on all addresses, because it has no flag to choose one: "
-        f"other machines can reach {', '.join(ports)}. To close them, publish only the HTTP port of "
-        "the container (no --network host), block them in a firewall, or take --model-server embedded, which "
-        "listens on 127.0.0.1."
+        f"other machines can reach {', '.join(ports)}, without a key. To close them, publish only the HTTP "
+        "port of the container (no --network host), block them in a firewall, or take --model-server "
+        "embedded, which listens on 127.0.0.1."
     )
 
 

@@ -24,6 +24,7 @@ from tfs_proxy.serving.script.streams import Message, StreamRequest
 from tfs_proxy.values.errors import Overloaded
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.header_names import CALLER
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.memory_ledger import LOOK_SECONDS, WAIT_SECONDS, MemoryLedger
 
@@ -229,7 +230,9 @@ class OpenStream:
             "bytes_in": record.bytes_in,
             "bytes_out": record.bytes_out,
         }
-        access.show(RequestLine(finished, record.request_id, record.model), PROCESS, os.getpid(), fields)
+        caller = self.request.headers.get(CALLER.lower(), "")
+        line = RequestLine(finished, record.request_id, record.model, caller=caller)
+        access.show(line, PROCESS, os.getpid(), fields)
 
 
 class ScriptEnd:

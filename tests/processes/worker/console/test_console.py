@@ -248,3 +248,24 @@ def test_errors_stand_by_their_stage(failing: Stack, browser: Browser) -> None:
     failing.ask("GET", "/nothing/here")
     expected = {"input handler": "1", "read": "1", "no stage": "1"}
     browser.wait(lambda: stages(browser) == expected, "the page has seen the others")
+
+
+def test_the_page_asks_once_for_a_key(saved_models: Path, tmp_path: Path, browser: Browser) -> None:
+    """A wrong one is asked for anew, the right one stays in the tab, and no snippet shows it."""
+    key = "aN" * 16
+    (tmp_path / "keys").write_text(f"ann {key}")
+    archive = pack(tmp_path / "model.tar.gz", {}, {"half_plus_two": saved_models / "half_plus_two"})
+    env = {"TFS_PROXY_API_KEYS": str(tmp_path / "keys")}
+    with serving(str(archive), "--model-server", "embedded", env=env) as stack:
+        browser.driver.get(url_of(stack))
+        for given, said in ((key.upper(), "kept in this tab alone"), (key, "does not take this key")):
+            browser.wait(lambda said=said: said in browser.text("#key-note"), said)  # type: ignore[misc]
+            browser.fill("#key", given)
+            browser.click("#key-send")
+        browser.wait(lambda: browser.find("body[data-ready]"), "the page is ready")
+        assert browser.send().startswith("200 OK")
+        assert "-H 'Authorization: Bearer KEY'" in browser.text("#snippet")
+        browser.open(url_of(stack))
+        assert browser.send().startswith("200 OK")
+        browser.wait(lambda: float(browser.text("#rate").replace("\u2013", "0")) > 0, "the figures have come")
+        assert browser.driver.execute_script("return localStorage.length") == 0
