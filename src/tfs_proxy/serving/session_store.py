@@ -10,7 +10,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 
@@ -57,17 +57,15 @@ class SessionStore:
     the store can't be used, and those with a session's id UnknownSession if it is not open.
     """
 
-    def __init__(
-        self, options: SessionOptions, model: str = "", clock: Callable[[], float] = time.time
-    ) -> None:
-        self._options, self._model, self._clock = options, model, clock
+    def __init__(self, options: SessionOptions, model: str = "") -> None:
+        self._options, self._model = options, model
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._sweep_at = 0.0
 
     def open_session(self) -> OpenSession:
         """Open a session. Raises SessionFailure unless there is room for all that one may hold."""
-        expires = int(self._clock()) + self._options.expiration_seconds
+        expires = int(time.time()) + self._options.expiration_seconds
         session_id = secrets.token_hex(ID_BYTES)
         with self._writing() as database:
             self._sweep(database)
@@ -82,7 +80,7 @@ class SessionStore:
             raise UnknownSession(MALFORMED)
         with self._reading() as database:
             expires = self._expires(database, session_id)
-        if self._clock() >= self._sweep_at:
+        if time.time() >= self._sweep_at:
             with self._writing() as database:
                 self._sweep(database)
         return OpenSession(session_id, datetime.fromtimestamp(expires, UTC))
@@ -137,7 +135,7 @@ class SessionStore:
     def count(self) -> int:
         """Count the open sessions of all models."""
         with self._reading() as database:
-            open_ones = database.execute("SELECT COUNT(*) FROM sessions WHERE expires > ?", (self._clock(),))
+            open_ones = database.execute("SELECT COUNT(*) FROM sessions WHERE expires > ?", (time.time(),))
             return int(open_ones.fetchone()[0])
 
     def close(self) -> None:
@@ -183,7 +181,7 @@ class SessionStore:
     def _expires(self, database: sqlite3.Connection, session_id: str) -> int:
         found = database.execute(
             "SELECT expires FROM sessions WHERE id = ? AND model = ? AND expires > ?",
-            (session_id, self._model, self._clock()),
+            (session_id, self._model, time.time()),
         ).fetchone()
         if found is None:
             raise UnknownSession(UNKNOWN)
@@ -191,7 +189,7 @@ class SessionStore:
 
     def _sweep(self, database: sqlite3.Connection) -> None:
         """Remove the sessions that are over."""
-        now = self._clock()
+        now = time.time()
         self._sweep_at = now + SWEEP_SECONDS
         database.execute("DELETE FROM sessions WHERE expires <= ?", (now,))
 

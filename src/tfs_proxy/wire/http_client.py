@@ -44,11 +44,11 @@ Pieces = Callable[[], Iterable[bytes]]
 class Deadline:
     """Time limits of a request: for its whole answer, and for the server to take the request."""
 
-    __slots__ = ("_clock", "_end", "_seconds", "_server", "_write_seconds")
+    __slots__ = ("_end", "_seconds", "_server", "_write_seconds")
 
-    def __init__(self, server: str, seconds: float, write_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, server: str, seconds: float, write_seconds: float) -> None:
         self._server, self._seconds, self._write_seconds = server, seconds, write_seconds
-        self._clock, self._end = clock, clock() + seconds
+        self._end = time.monotonic() + seconds
 
     def to_write(self) -> float:
         """Seconds left for the server to take the request. Raises UpstreamTimeout if none are left."""
@@ -56,14 +56,14 @@ class Deadline:
 
     def to_read(self) -> float:
         """Seconds left for the answer. Raises UpstreamTimeout if none are."""
-        remaining = self._end - self._clock()
+        remaining = self._end - time.monotonic()
         if remaining <= 0:
             raise self.over()
         return remaining
 
     def restart(self) -> None:
         """Starts the time again, after a body in pieces has been sent."""
-        self._end = self._clock() + self._seconds
+        self._end = time.monotonic() + self._seconds
 
     def over(self) -> UpstreamTimeout:
         return UpstreamTimeout(error_body.not_answered(self._server, self._seconds))
@@ -245,7 +245,6 @@ class ConnectionPool:
         connect: Connect = connect_tcp,
         server: str = error_body.MODEL_SERVER,
         most_bytes: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host, self._port = host, port
         self._host_header = f"Host: {authority(host, port)}\r\n"
@@ -256,7 +255,6 @@ class ConnectionPool:
         self._has_unread = has_unread_tcp if connect is connect_tcp else has_unread
         self._server = server
         self._most_bytes = most_answer_bytes() if most_bytes is None else most_bytes
-        self._clock = clock
         self._closed = False
 
     def request(
@@ -281,7 +279,7 @@ class ConnectionPool:
         else:
             seconds = self._timeouts.call_seconds if limit is None else limit
             connect_seconds = min(self._timeouts.connect_seconds, seconds)
-            within = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
+            within = Deadline(self._server, seconds, self._timeouts.write_seconds)
         exchange = self._exchange(method, path, body, headers, within, look)
         kept = None if exchange.streams else self._take()
         if kept is not None:
@@ -304,7 +302,7 @@ class ConnectionPool:
 
         The whole answer has so many seconds. It and its parts raise as `request` does.
         """
-        deadline = Deadline(self._server, seconds, self._timeouts.write_seconds, self._clock)
+        deadline = Deadline(self._server, seconds, self._timeouts.write_seconds)
         exchange = self._exchange("POST", path, body, headers, deadline)
         connection = self._open(min(self._timeouts.connect_seconds, seconds))
         try:

@@ -1,7 +1,7 @@
 """Reading of a request's body, whole and within the limit."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import falcon
@@ -110,13 +110,10 @@ class AnswerBeforeTheEnd:
     dropped after it was sent, until the client stops, or for ``DISCARD_SECONDS``.
     """
 
-    def __init__(
-        self, pieces: Iterable[bytes], req: falcon.Request, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, pieces: Iterable[bytes], req: falcon.Request) -> None:
         self._pieces = pieces
         self._stream = req.stream
         self._socket = req.env.get(SOCKET)
-        self._clock = clock
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._pieces)
@@ -127,9 +124,9 @@ class AnswerBeforeTheEnd:
             self._pieces.close()
         if self._socket is not None:
             self._socket.settimeout(DISCARD_SECONDS)
-        deadline = self._clock() + DISCARD_SECONDS
+        deadline = time.monotonic() + DISCARD_SECONDS
         try:
-            while self._clock() < deadline and read_piece(self._stream, PIECE_BYTES):
+            while time.monotonic() < deadline and read_piece(self._stream, PIECE_BYTES):
                 pass
         except BrokenBody:
             return

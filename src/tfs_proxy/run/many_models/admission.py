@@ -128,8 +128,8 @@ def _megabytes(size_bytes: int) -> str:
     return f"{math.ceil(size_bytes / MEGABYTE)} MB"
 
 
-def bytes_on_disk(path: Path, most_files: int = MOST_MEMBERS) -> int:
-    """The size of a file, or of ``most_files`` below a folder; links count as their targets.
+def bytes_on_disk(path: Path) -> int:
+    """The size of a file, or of those below a folder, but not of any number; links count as their targets.
 
     0 if it is unknown. An archive has its compressed size. Waits for the disk: call it in a thread.
     """
@@ -137,7 +137,7 @@ def bytes_on_disk(path: Path, most_files: int = MOST_MEMBERS) -> int:
         if not path.is_dir():
             return _size(path)
         found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
-        return sum(map(_size, {file.resolve() for file in islice(found, most_files)}))
+        return sum(map(_size, {file.resolve() for file in islice(found, MOST_MEMBERS)}))
     except OSError:  # a folder that can't be entered
         return 0
 

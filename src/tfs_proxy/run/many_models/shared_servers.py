@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -69,30 +69,6 @@ def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
             raise ModelLoadError(f"{code}: {details}") from error
 
 
-class Reloads:
-    """Runs ``reload``, never twice at a time: calls during one share the next."""
-
-    def __init__(self, reload: Callable[[], Coroutine[None, None, None]]) -> None:
-        self._reload = reload
-        self._turn = asyncio.Lock()
-        self._next: asyncio.Task[None] | None = None
-
-    async def request(self) -> None:
-        """Returns once a reload that began after this call has ended; raises what it raised.
-
-        Cancelling the call stops no reload.
-        """
-
-        async def take_turn() -> None:
-            async with self._turn:
-                self._next = None
-                await self._reload()
-
-        if self._next is None:
-            self._next = asyncio.create_task(take_turn())
-        await asyncio.shield(self._next)
-
-
 class SharedModel:
     """A model in the book of the model servers.
 
@@ -138,7 +114,8 @@ class SharedServers:
         self._workspace = workspace
         self._settings, self.readiness = settings, readiness
         self._book: dict[str, SharedModel] = {}
-        self._reloads = Reloads(self._reload)
+        self._turn = asyncio.Lock()
+        self._next_reload: asyncio.Task[None] | None = None
         self._polls = ModelWatch((), (), readiness)
         self._restoring: set[asyncio.Task[None]] = set()
         self._ports: Sequence[tuple[int, int]] = ()
@@ -190,7 +167,7 @@ class SharedServers:
         async def load() -> None:
             refused: ModelLoadError | None = None
             try:
-                await self._reloads.request()
+                await self._take_up()
             except ModelLoadError as error:  # it may be about models that others add
                 refused = error
             except UpstreamUnavailable as error:
@@ -246,7 +223,7 @@ class SharedServers:
             while not self.stopping.is_set():
                 await self._until_reached()
                 try:
-                    await self._reloads.request()
+                    await self._take_up()
                 except UpstreamUnavailable:
                     await asyncio.sleep(AWAY_PAUSE_SECONDS)
                 except ModelLoadError:
@@ -263,7 +240,7 @@ class SharedServers:
         has_some = True
         while has_some:
             with suppress(ModelLoadError, UpstreamUnavailable):  # the former of models that others add
-                await self._reloads.request()
+                await self._take_up()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GONE_SECONDS):
                     for name in names:
@@ -272,6 +249,21 @@ class SharedServers:
 
     def _memory(self) -> int:
         return sum(own_memory_of_tree(server.pid) for server in self.children.servers.processes if server.pid)
+
+    async def _take_up(self) -> None:
+        """Returns once a reload that began after this call has ended, one for all who wait.
+
+        Never two at a time. Raises as `_reload` does. Cancelling the call stops no reload.
+        """
+
+        async def take_turn() -> None:
+            async with self._turn:
+                self._next_reload = None
+                await self._reload()
+
+        if self._next_reload is None:
+            self._next_reload = asyncio.create_task(take_turn())
+        await asyncio.shield(self._next_reload)
 
     async def _reload(self) -> None:
         """Makes all model servers take the models that are wanted now.
@@ -370,10 +362,8 @@ def _is_available(model: ServedModel, refused: ModelLoadError | None, states: St
     """True if every version is. Raises ModelLoadError if one has failed, ``refused`` if there is none."""
     if states == {} and refused is not None:
         raise refused
-    states = states or {}
-    of_model = {version: states.get(version, ServableState()) for version in model.versions}
-    failed = _failure(model.name, of_model)
-    if failed is not None:
+    of_model = {version: (states or {}).get(version, ServableState()) for version in model.versions}
+    if (failed := _failure(model.name, of_model)) is not None:
         raise failed
     return all(state.available for state in of_model.values())
 

@@ -119,17 +119,10 @@ class WorkerContext(ModelClient):
     ``init`` is called while the models load, so ``predict`` and ``signature`` wait until theirs is there.
     """
 
-    __slots__ = ("_clock", "_sleep")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        worker: WorkerModels,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, worker: WorkerModels) -> None:
         super().__init__(worker, Target(worker.default_model))
-        self._clock = clock
-        self._sleep = sleep
 
     @property
     def model_name(self) -> str:
@@ -147,18 +140,18 @@ class WorkerContext(ModelClient):
         )
 
     def _once_loaded(self, target: Target, ask: Callable[[], Result]) -> Result:
-        deadline = self._clock() + LOAD_SECONDS
+        deadline = time.monotonic() + LOAD_SECONDS
         while True:
             try:
                 return ask()
             except UpstreamUnavailable:
-                if self._clock() > deadline:
+                if time.monotonic() > deadline:
                     raise
             except UpstreamRefused as refused:
                 known = target.model in self._worker.models
-                if refused.status not in LOADING or not known or self._clock() > deadline:
+                if refused.status not in LOADING or not known or time.monotonic() > deadline:
                     raise
-            self._sleep(LOAD_PAUSE_SECONDS)
+            time.sleep(LOAD_PAUSE_SECONDS)
 
 
 class ScriptRequest(Struct, frozen=True):
@@ -204,6 +197,12 @@ class RequestContext:
     def inference_id(self) -> str | None:
         """Id of this request from the client, None if it gave none (docs/reference/sagemaker.md)."""
         return self.headers.get(INFERENCE_ID)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """Logger whose records carry ``inference_id``, and ``model_name`` if there is a model server."""
+        known = {"model_name": getattr(self, "model_name", None), "inference_id": self.inference_id}
+        return logging.LoggerAdapter(LOGGER, known)
 
     @property
     def session(self) -> Session | None:
@@ -322,12 +321,6 @@ class Context(RequestContext, ModelClient):
     def headers(self) -> Mapping[str, str]:
         """Headers of the request; upper and lower case in a name are the same."""
         return HeaderMap({name.lower(): value for name, value in self._request.headers().items()})
-
-    @property
-    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """Logger whose records carry ``model_name`` and ``inference_id``."""
-        known = {"model_name": self.model_name, "inference_id": self.inference_id}
-        return logging.LoggerAdapter(LOGGER, known)
 
     def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
         """Decode a body, or the file that a handler gets, to arrays by input name, as without a script.

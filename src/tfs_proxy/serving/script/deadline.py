@@ -121,16 +121,13 @@ class DeadlineWatch:
     last, ``answered`` that a call was completed since it was last set to False.
     """
 
-    def __init__(
-        self, seconds: float = math.inf, folder: str = "", clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, seconds: float = math.inf, folder: str = "") -> None:
         self.seconds = seconds
         self.folder = folder
         self.new_lane: Callable[[], Lane] = Lane
         self._gave_up: Callable[[], None] = lambda: None
         self.hangs = self.answered = False
         self.place = ""
-        self._clock = clock
         self._here = _Here()
         self._running: set[ScriptCall] = set()
         self._abandoned: set[ScriptCall] = set()
@@ -152,7 +149,7 @@ class DeadlineWatch:
         here = self._here
         if here.call:
             return WITHIN_ANOTHER
-        return ScriptCall(self, here.request, self._clock() + self.seconds, streaming=streaming)
+        return ScriptCall(self, here.request, time.monotonic() + self.seconds, streaming=streaming)
 
     def begin(self, call: ScriptCall) -> None:
         """Watch ``call`` from here on."""
@@ -181,7 +178,7 @@ class DeadlineWatch:
         try:
             yield
         finally:
-            call.deadline = self._clock() + self.seconds
+            call.deadline = time.monotonic() + self.seconds
 
     def current(self) -> ScriptCall | None:
         """Call that this thread runs."""
@@ -210,7 +207,7 @@ class DeadlineWatch:
 
     def look(self) -> None:
         """Give up every call that is over its deadline, and log where they are."""
-        now, over = self._clock(), Counter[str]()
+        now, over = time.monotonic(), Counter[str]()
         for call in [call for call in tuple(self._running) if call.deadline <= now]:
             place = place_of(call.lane.frames(), self.folder)
             if self._give_up(call):

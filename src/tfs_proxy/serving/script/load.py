@@ -48,12 +48,8 @@ _OF_ONE_THREAD = re.compile(
 )
 
 
-def described(error: BaseException, script: str) -> str:
-    """Class and text of an exception, ``KeyError: 'customer_id'``, and a remedy if one is known."""
-    return _named(error) + _remedy(error, script, str)
-
-
 def _named(error: BaseException) -> str:
+    """Class and text of an exception, ``KeyError: 'customer_id'``."""
     name, text = type(error).__name__, _text(error)
     return f"{name}: {text}" if text else name
 
@@ -86,7 +82,7 @@ def _is_relative(error: BaseException) -> bool:
 
 
 def client_text(error: BaseException, script: str) -> str:
-    """Text of a script's exception for the client: `described`, absolute paths without their folders.
+    """Text of a script's exception, and a remedy, for the client: absolute paths without their folders.
 
     Clients do not learn the paths of files. A script may raise the body of the model server's error,
     ``{"error": words}``: then it is the words alone.
@@ -119,7 +115,7 @@ def own_line(error: BaseException, path: str, function: str) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == path:
             location = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
-    return _printable(f"{location}: {described(error, path)}")
+    return _printable(f"{location}: {_named(error)}{_remedy(error, path, str)}")
 
 
 def _printable(text: str) -> str:

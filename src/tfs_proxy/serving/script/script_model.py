@@ -1,7 +1,6 @@
 """Scripts that are the model themselves (model_fn, predict_fn), and the context of their functions."""
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -23,7 +22,7 @@ from tfs_proxy.data.registry import (
 from tfs_proxy.model.openapi.description import Description, importing
 from tfs_proxy.model.script_syntax import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.observe.request_record import current_id
-from tfs_proxy.serving.script.context import LOGGER, RequestContext, ScriptRequest
+from tfs_proxy.serving.script.context import RequestContext, ScriptRequest
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.load import function_of, import_script, own_function, stream_of, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
@@ -84,11 +83,6 @@ class ScriptModelContext(RequestContext):
     def custom_attributes(self) -> str | None:
         """Header ``X-Amzn-SageMaker-Custom-Attributes`` of the request."""
         return self.headers.get(CUSTOM_ATTRIBUTES)
-
-    @property
-    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """Logger whose records carry ``inference_id``."""
-        return logging.LoggerAdapter(LOGGER, {"model_name": None, "inference_id": self.inference_id})
 
     def default_input(self, data: Any) -> Any:
         """Decode a body to an array, as the default ``input_fn`` does.

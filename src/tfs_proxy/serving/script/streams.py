@@ -85,29 +85,24 @@ def begin_stream(
     its traceback.
     """
     assert function is not None  # noqa: S101 - the script has one, or no stream is begun
-    return runner.loop.begin(_end_of(runner, function, messages, context, ended))
+    stream = function
 
-
-async def _end_of(
-    runner: ScriptRunner,
-    function: Callable[..., Any],
-    messages: Messages,
-    context: object,
-    ended: Callable[[], object],
-) -> RequestError | None:
-    try:
-        await _serve(function, messages, context)
-    except (asyncio.CancelledError, ClientGone):
+    async def serve() -> RequestError | None:
+        try:
+            await _serve(stream, messages, context)
+        except (asyncio.CancelledError, ClientGone):
+            return None
+        except ScriptFailure as error:
+            return runner.complain(error)
+        except RequestError as error:
+            return error
+        except BaseException as error:  # noqa: BLE001 - sys.exit in a script must not end the loop of all streams
+            return runner.failure(STREAM, error)
+        finally:
+            ended()
         return None
-    except ScriptFailure as error:
-        return runner.complain(error)
-    except RequestError as error:
-        return error
-    except BaseException as error:  # noqa: BLE001 - sys.exit in a script must not end the loop of all streams
-        return runner.failure(STREAM, error)
-    finally:
-        ended()
-    return None
+
+    return runner.loop.begin(serve())
 
 
 async def _serve(function: Callable[..., Any], messages: Messages, context: object) -> None:

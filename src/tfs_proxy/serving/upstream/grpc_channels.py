@@ -100,15 +100,14 @@ def open_channel(instance: Instance) -> Any:
 class Channels:
     """Channels by instance, opened when first needed, shared by threads and greenlets."""
 
-    def __init__(self, open_channel: Callable[[Instance], Any] = open_channel) -> None:
-        self._open_channel = open_channel
+    def __init__(self) -> None:
         self._channels: dict[Instance, Any] = {}
         self._lock = Lock()
 
     def get(self, instance: Instance) -> Any:
         with self._lock:
             if instance not in self._channels:
-                self._channels[instance] = self._open_channel(instance)
+                self._channels[instance] = open_channel(instance)
             return self._channels[instance]
 
     def close(self) -> None:

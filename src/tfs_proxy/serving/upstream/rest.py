@@ -24,7 +24,6 @@ from tfs_proxy.values.errors import (
     from_client,
 )
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target
-from tfs_proxy.wire.connect import Connect, connect_tcp
 from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -39,23 +38,10 @@ class RestUpstream:
     Make it in the worker, after the fork: processes must not share connections.
     """
 
-    def __init__(
-        self,
-        instances: Sequence[Instance],
-        timeout_seconds: float,
-        *,
-        idle_connections: int = 256,
-        connect: Connect = connect_tcp,
-    ) -> None:
+    def __init__(self, instances: Sequence[Instance], timeout_seconds: float) -> None:
         self._load_balancer = LoadBalancer(instances)
         self._connections = {
-            instance: ConnectionPool(
-                instance.host,
-                instance.rest_port,
-                Timeouts(timeout_seconds),
-                idle=idle_connections,
-                connect=connect,
-            )
+            instance: ConnectionPool(instance.host, instance.rest_port, Timeouts(timeout_seconds))
             for instance in instances
         }
         self.signatures = Signatures(self._read_metadata)
@@ -191,9 +177,8 @@ def named(known: Mapping[str, Signature], target: Target) -> Signature:
 class Signatures:
     """Cache of the models' signatures; shared by the threads of a worker."""
 
-    def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._clock = clock
         self._known: dict[tuple[str, int], Mapping[str, Signature]] = {}
         self._meanings: dict[tuple[str, str | None], _Meaning] = {}
 
@@ -206,7 +191,7 @@ class Signatures:
         version = target.version
         if version is None:
             meaning = self._meanings.get((target.model, target.label))
-            if meaning is not None and self._clock() < meaning.until:
+            if meaning is not None and time.monotonic() < meaning.until:
                 version = meaning.version
         known = None if version is None else self._known.get((target.model, version))
         return self._ask(target) if known is None else known
@@ -231,6 +216,6 @@ class Signatures:
             self._known[target.model, target.version] = metadata.signatures
         elif metadata.version is not None:
             self._known[target.model, metadata.version] = metadata.signatures
-            until = self._clock() + FOLLOW_SECONDS
+            until = time.monotonic() + FOLLOW_SECONDS
             self._meanings[target.model, target.label] = _Meaning(metadata.version, until)
         return metadata.signatures
