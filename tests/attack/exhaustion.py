@@ -3,17 +3,22 @@
 import contextlib
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from attack.findings import Finding
 from attack.fronts import BODY, Front, front_of, stack_of
+from attack.memory import MEGABYTE, anonymous_bytes
 from support.small_disks import on_small_disk
 
 CROWD = 260
 IDLE = 1100
 DESCRIPTORS = 1024
 ASKED = 10
+LEAVERS, LEAVE_SECONDS, LEAVER_BYTES = 1000, 10.0, 100_000
+LEFT_MB = 20
+"""Memory that all processes may hold more after they have left."""
 PATIENCE_SECONDS = 10.0
 """How long a good client waits beside the bad ones."""
 DISK_MB = 400
@@ -22,7 +27,6 @@ LARGE_MB = 32
 """A good request that fits on the disk, but not beside those; smaller ones may stay in memory."""
 LARGE_ASKED = 3
 TOLD_TO_COME_AGAIN = 503
-MEGABYTE = 1 << 20
 HEAD = "POST {post} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 STARTS = {
     "one byte each": "G",
@@ -40,6 +44,24 @@ def slow_clients(front: Front, count: int = CROWD) -> list[Finding]:
         with crowd(front, count, sent) as held:
             findings.append(_asked(f"{count} clients, {name}", front, f"{held} connected; "))
     return findings
+
+
+def leavers(front: Front) -> list[Finding]:
+    """Clients that send a whole request to the workers, and leave: 1,000 in ten seconds, after a tenth of them."""
+    sent = HEAD.replace("Host: x", "Host: x\r\nX-Tfs-Proxy-Timing: 1").replace("{post}", front.post)
+    body = BODY.ljust(LEAVER_BYTES)
+    request = sent.replace("{length}", str(len(body))).encode() + body
+    held: list[int] = []
+    for count in (LEAVERS // 10, LEAVERS):
+        for _ in range(count):
+            with contextlib.suppress(OSError), front.connect() as link:
+                link.sendall(request)
+                time.sleep(LEAVE_SECONDS / LEAVERS)
+        served = front.serves(PATIENCE_SECONDS)
+        held.append(anonymous_bytes(front.stack.process.pid) // MEGABYTE)
+    grown = held[1] - held[0]
+    stands = served and grown <= LEFT_MB
+    return [Finding("clients that leave", front.name, LEAVERS, LEAVERS * stands, f"{grown} MB more are held")]
 
 
 @contextlib.contextmanager

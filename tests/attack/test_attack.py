@@ -56,6 +56,11 @@ def test_slow_clients_keep_nobody_else_waiting(fronts: dict[str, Front], name: s
     assert fallen(exhaustion.slow_clients(fronts[name])) == ""
 
 
+@pytest.mark.parametrize("name", kinds())
+def test_clients_that_leave_take_no_memory_along(fronts: dict[str, Front], name: str) -> None:
+    assert fallen(exhaustion.leavers(fronts[name])) == ""
+
+
 @pytest.mark.parametrize("bomb", CHOSEN, ids=lambda bomb: bomb.name)
 def test_a_small_body_does_not_become_a_large_one(fronts: dict[str, Front], bomb: bombs.Bomb) -> None:
     assert fallen(amplification.alone(fronts[FRONT].stack, [bomb])) == ""
