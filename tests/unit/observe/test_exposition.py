@@ -61,12 +61,14 @@ def families(texts: dict[str, str], accept: str | None = None, label: str = "ser
 
 @pytest.mark.parametrize("accept", [None, OPEN_METRICS])
 def test_each_server_has_its_label_and_every_name_is_legal(accept: str | None) -> None:
-    """The same names in both formats."""
+    """The same names and bounds in both formats, as Prometheus writes them; kinds and helps are kept."""
+    described = {family.name: family for family in families({"0": OFFICIAL, "1": OFFICIAL}, accept)}
     samples = {
         (sample.name, sample.labels["server"]): sample.value
-        for family in families({"0": OFFICIAL, "1": OFFICIAL}, accept)
+        for family in described.values()
         for sample in family.samples
     }
+    latency, in_use = described["tensorflow_serving_request_latency"], described["tensorflow_core_in_use"]
 
     assert {name for name, _ in samples} == {
         "tensorflow_serving_request_count_total",
@@ -79,6 +81,9 @@ def test_each_server_has_its_label_and_every_name_is_legal(accept: str | None) -
     assert {server for _, server in samples} == {"0", "1"}
     assert samples["tensorflow_serving_request_count_total", "1"] == 3
     assert samples["nv_inference_count", "0"] == 7
+    assert (latency.type, latency.documentation) == ("histogram", "Distribution of latency.")
+    assert [s.labels["le"] for s in latency.samples if "le" in s.labels] == ["10.0", "1.07e+06", "+Inf"] * 2
+    assert (in_use.type, ":tensorflow:core:in_use" in in_use.documentation) == ("gauge", True)
 
 
 def test_a_label_of_the_same_name_gets_another() -> None:
@@ -126,15 +131,3 @@ def test_a_histogram_is_cumulative() -> None:
         (None, 6),
         (None, 4.5),
     ]
-
-
-@pytest.mark.parametrize("accept", [None, OPEN_METRICS])
-def test_kinds_helps_and_bounds_are_kept(accept: str | None) -> None:
-    """Bounds as Prometheus writes them, so that both formats have the same buckets."""
-    described = {family.name: family for family in families({"0": OFFICIAL}, accept)}
-    latency = described["tensorflow_serving_request_latency"]
-
-    assert (latency.type, latency.documentation) == ("histogram", "Distribution of latency.")
-    assert [s.labels["le"] for s in latency.samples if "le" in s.labels] == ["10.0", "1.07e+06", "+Inf"]
-    assert described["tensorflow_core_in_use"].type == "gauge"
-    assert ":tensorflow:core:in_use" in described["tensorflow_core_in_use"].documentation

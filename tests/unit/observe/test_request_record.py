@@ -1,4 +1,4 @@
-"""The record of one request: its stages, who finds it, and its id."""
+"""The record of one request: its stages, and who finds it."""
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,6 @@ from tfs_proxy.observe.request_record import (
     INPUT_HANDLER,
     MODEL_SERVER,
     RequestRecord,
-    chosen_id,
     current_request,
     handling,
     note_failed,
@@ -26,25 +25,6 @@ def test_the_time_of_an_inner_stage_is_not_the_outer_one_s(monkeypatch: pytest.M
     with handling(RequestRecord("id", began=0.0)) as record, stage(INPUT_HANDLER), stage(MODEL_SERVER):
         pass
     assert (record.seconds[INPUT_HANDLER], record.seconds[MODEL_SERVER]) == (7.0, 3.0)
-
-
-@pytest.mark.parametrize(
-    ("inference_id", "request_id", "expected"),
-    [("one", "two", "one"), (None, "two", "two"), ("", "two", "two"), ("a b", "two", "two")],
-)
-def test_the_first_plain_id_is_chosen(
-    inference_id: str | None, request_id: str | None, expected: str
-) -> None:
-    """SageMaker's own comes first."""
-    assert chosen_id(inference_id, request_id) == expected
-
-
-@pytest.mark.parametrize("hostile", ["a\nb", "x" * 129, "\x1b[31m", "é", '"', "a,b", ""])
-def test_an_id_that_is_not_plain_is_replaced(hostile: str) -> None:
-    new = chosen_id(None, hostile)
-    assert new != hostile
-    assert len(new) == 32
-    assert new.isalnum()
 
 
 def test_the_innermost_stage_that_an_error_leaves_is_where_the_request_failed() -> None:

@@ -5,10 +5,8 @@ import sys
 
 import pytest
 
-from tfs_proxy.observe import traces
 from tfs_proxy.observe.traces import marked_share, parent_in, trace_sampling
 from tfs_proxy.values.deployment import TraceSampling
-from tfs_proxy.values.installation import how_to_install
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -44,16 +42,6 @@ def test_values_that_cannot_be_used_are_a_warning(variable: str, caplog: pytest.
 
     assert trace_sampling({**ENDPOINT, name: value}) is None
     assert f"{variable} can't be used, and no traces are sent: it must be" in caplog.text
-
-
-def test_a_missing_package_is_a_warning_that_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(traces, "find_spec", lambda _name: None)
-
-    assert trace_sampling(ENDPOINT) is None
-    assert "OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent" in caplog.text
-    assert how_to_install("otel") in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_refusals_are_json(stack: Stack, sent: bytes, statuses: set[int]) -> Non
     [
         ({INFERENCE_ID: "of-sagemaker", REQUEST_ID: "of-the-client"}, "of-sagemaker"),
         ({REQUEST_ID: "of-the-client"}, "of-the-client"),
-        ({INFERENCE_ID: "a b", REQUEST_ID: "<script>"}, "[0-9a-f]{32}"),
+        ({INFERENCE_ID: "<a b>", REQUEST_ID: "x" * 129}, "[0-9a-f]{32}"),
         ({}, "[0-9a-f]{32}"),
     ],
     ids=["inference id", "request id", "hostile", "none"],

@@ -298,7 +298,9 @@ def test_without_opentelemetry_the_start_says_so(tmp_path: Path) -> None:
     )
     env = {"PYTHONPATH": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     with serving(*stand_in_words(tmp_path), env=env) as stack:
-        stack.wait_for_log("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent")
+        stack.wait_for_log(
+            "ENDPOINT is set, and no traces are sent: OpenTelemetry is not installed. Install it with "
+        )
         assert stack.invoke("{}").status == 200
 
 

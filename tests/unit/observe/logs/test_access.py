@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tfs_proxy.observe.logs.access import RequestLine, is_shown, line_of, read_access_line, stages_text
+from tfs_proxy.observe.logs.access import RequestLine, is_shown, read_access_line, stages_text
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.observe.request_record import CONVERT, RequestRecord
 from tfs_proxy.settings.parsers import access_log
@@ -40,24 +40,6 @@ def read(stages: str, finished: FinishedRequest, refusal: str = "") -> RequestLi
     read = read_access_line(f'@id-1 {stages} "{refusal}" '.encode() + request_line(finished).rstrip())
     assert read is not None
     return read
-
-
-def test_the_entry_has_no_query_and_tells_the_stages_that_took_time() -> None:
-    """A query may hold a credential."""
-    record = RequestRecord("id-1")
-    record.model, record.seconds[CONVERT] = "m", 0.25
-
-    entry = line_of(record, FinishedRequest("POST", 500, 0.5, "/invocations?token=SECRET")).entry("worker", 3)
-
-    assert (entry.level, entry.request_id, entry.model, entry.process) == ("error", "id-1", "m", "worker")
-    assert entry.fields == {
-        "method": "POST",
-        "path": "/invocations",
-        "status": 500,
-        "grpc_status": "",
-        "duration_ms": 500.0,
-        "convert_ms": 250.0,
-    }
 
 
 def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
