@@ -24,7 +24,7 @@ class Passed:
 
     def __init__(self, seconds: float = 0.0, *, waits: bool = False) -> None:
         self.seconds = seconds
-        self.waits = waits
+        self.waits, self.at_once = waits, 2
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
@@ -94,13 +94,13 @@ class RestAppOnAModel:
         }
         sent: list[dict[str, Any]] = []
 
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
+        arriving: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        arriving.put_nowait({"type": "http.request", "body": body, "more_body": False})
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
 
-        await self.app(scope, receive, send)
+        await self.app(scope, arriving.get, send)
         start, rest = sent
         found = {name.decode(): value.decode() for name, value in start["headers"]}
         return Answer(start["status"], found, rest["body"])

@@ -128,6 +128,8 @@ class BatchingBackend:
         self, backend: SessionBackend, options: BatchOptions, instrumentation: Instrumentation
     ) -> None:
         self._backend = backend
+        threads = options.num_batch_threads or available_resources().cores
+        self.at_once = 2 * threads * options.max_batch_size  # one set of batches runs, the next one fills
         self._scheduler = _Scheduler(backend, options)
         self._instrumentation = instrumentation
         self._whole = {

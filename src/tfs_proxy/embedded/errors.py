@@ -30,6 +30,10 @@ def invalid(text: str) -> ServingError:
     return ServingError(GrpcCode.INVALID_ARGUMENT, text)
 
 
+def caller_left() -> ServingError:
+    return ServingError(GrpcCode.CANCELLED, "The client has gone, or its time is over")
+
+
 def of_memory(error: PayloadTooLarge | Overloaded) -> ServingError:
     is_late = isinstance(error, Overloaded)
     return ServingError(GrpcCode.UNAVAILABLE if is_late else GrpcCode.INVALID_ARGUMENT, str(error))

@@ -17,7 +17,7 @@ from tfs_proxy.embedded.core.catalog import SIGNATURE_DEF, Catalog, metadata, st
 from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
-from tfs_proxy.embedded.core.servable import LoadedServable
+from tfs_proxy.embedded.core.servable import CALLER_WAITS, LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.lifecycle import ServableLifecycle
 from tfs_proxy.values.errors import Overloaded, PayloadTooLarge
@@ -98,7 +98,8 @@ class Services:
     def _inference(self, api: str, request_type: type[Message], run: Inference) -> Handler:
         """A method of PredictionService that runs a servable on a message of this type."""
 
-        def handle(message: bytes, _context: CallContext) -> bytes:
+        def handle(message: bytes, context: CallContext) -> bytes:
+            CALLER_WAITS.set(context.is_active)
             with self._budget() as budget:
                 request = _parsed(request_type, message, budget)
                 with self._counted(_inference_spec(request), api) as servable:

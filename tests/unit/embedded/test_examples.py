@@ -20,7 +20,7 @@ from tfs_proxy.wire.protos import ClassificationRequest, Example, ModelSpec, Sig
 class Labels:
     """A backend that answers with the bytes of each example's feature ``s``, as labels."""
 
-    waits = False
+    waits, at_once = False, 2
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:

@@ -19,7 +19,7 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 class Nothing:
     """A backend that gives its inputs back, and says when it is closed."""
 
-    waits = False
+    waits, at_once = False, 2
 
     def __init__(self) -> None:
         self.closed = False

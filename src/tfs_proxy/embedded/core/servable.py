@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -10,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.errors import invalid
+from tfs_proxy.embedded.errors import caller_left, invalid
 from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
 from tfs_proxy.wire.data_types import data_type_name
 from tfs_proxy.wire.protos import SignatureDef
@@ -25,6 +27,14 @@ _METHODS = (PREDICT_METHOD, CLASSIFY_METHOD, REGRESS_METHOD)
 
 INLINE_LIMIT_SECONDS = 0.001
 """A call that takes longer than this on average does not run on the event loop's thread."""
+
+SLOW_SECONDS = 0.1
+"""A call that takes longer by itself waits for its turn, and its client may leave meanwhile: more at once end
+no sooner. Many short ones at once keep TensorFlow's threads busier than a few."""
+
+CallerWaits = Callable[[], bool]
+CALLER_WAITS: ContextVar[CallerWaits] = ContextVar("caller_waits", default=lambda: True)
+"""Tells if the caller of what this thread runs still waits for it."""
 
 MAX_RUNNERS = 64
 """Most calls that are kept; further filters of outputs get none: each stays while the model is loaded."""
@@ -43,8 +53,13 @@ Raises ServingError with TensorFlow's code and text.
 class Backend(Protocol):
     """Runner of a servable: a TF1 session, or a batcher in front of one.
 
-    If it ``waits``, a call may take longer than its own computing: others are in front of it.
+    If it ``waits``, a call may take longer than its own computing: others are in front of it. More than
+    ``at_once`` slow calls at a time are of no use to it.
     """
+
+    @property
+    def at_once(self) -> int:
+        """Number of slow calls that share what computes them."""
 
     @property
     def waits(self) -> bool:
@@ -95,17 +110,27 @@ Observe = Callable[[float], None]
 def _unseen(_seconds: float) -> None: ...
 
 
+_ANY_TIME = nullcontext()
+
+
 class Runner:
     """A prepared call with its feeds in order, and how long it takes: the unit that is timed."""
 
     def __init__(
-        self, backend: Backend, inputs: Sequence[Tensor], fetches: Sequence[str], observe: Observe = _unseen
+        self,
+        backend: Backend,
+        inputs: Sequence[Tensor],
+        fetches: Sequence[str],
+        observe: Observe = _unseen,
+        turns: AbstractContextManager[Any] = _ANY_TIME,
     ) -> None:
         ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
         self._inputs = tuple(ordered.values())
         self._kinds = [numpy_type(tensor.data_type) for tensor in self._inputs]
         self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
-        self._waits = backend.waits
+        self._waits, self._at_once, self._turns = backend.waits, backend.at_once, turns
+        self._under_way: list[None] = []
+        self._is_slow = False
         self._preparing = threading.Lock()
         self._call: PreparedCall | None = None
         self._observe = observe
@@ -125,15 +150,24 @@ class Runner:
     def run(self, arrays: Mapping[str, Array]) -> Sequence[Array]:
         """The fetches for arrays by alias.
 
-        Raises ServingError for a wrong type, and for whatever TensorFlow says.
+        Raises ServingError for a wrong type, for a caller that has gone before its turn, and for whatever
+        TensorFlow says.
         """
         ordered = [arrays[tensor.alias] for tensor in self._inputs]
         if [array.dtype for array in ordered] != self._kinds:
             self._refuse(ordered)
         call = self._call or self._prepared()
-        began = perf_counter()
-        outputs = call(ordered)
-        seconds = perf_counter() - began
+        with self._turns if self._is_slow else _ANY_TIME:
+            if not CALLER_WAITS.get()():
+                raise caller_left()
+            self._under_way.append(None)
+            began = perf_counter()
+            try:
+                outputs = call(ordered)
+            finally:
+                share = min(1.0, self._at_once / len(self._under_way))
+                self._under_way.pop()
+            seconds = perf_counter() - began
         self._observe(seconds)
         self._calls += 1
         # The quicker one of two calls in a row counts: any one may have waited for a core.
@@ -142,6 +176,7 @@ class Runner:
         elif self._calls > 1:
             self._seconds = seconds
         self._last_seconds = seconds
+        self._is_slow = self._seconds * share > SLOW_SECONDS
         return outputs
 
     def _prepared(self) -> PreparedCall:
@@ -178,7 +213,7 @@ class LoadedServable:
             key: ServableSignature(key, message, check_method=check_methods)
             for key, message in signatures.items()
         }
-        self._backend = backend
+        self._backend, self._turns = backend, threading.Semaphore(backend.at_once)
         self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
         self._specs: dict[str, bytes] = {}
         self._lock = threading.Lock()
@@ -229,10 +264,9 @@ class LoadedServable:
         runner = self._runners.get(key)
         if runner is None:
             fetches = [signature.outputs[alias].name for alias in aliases]
-            runner = Runner(
-                self._backend, tuple(signature.inputs.values()), fetches, self._observer("Predict")
+            runner = self._runners[key] = self._new_runner(
+                tuple(signature.inputs.values()), fetches, "Predict"
             )
-            self._runners[key] = runner
         return runner
 
     def tensor_runner(self, feeds: Sequence[Tensor], fetches: tuple[str, ...], api: str) -> Runner:
@@ -240,14 +274,14 @@ class LoadedServable:
         key = (f"{api} of {', '.join(feed.name for feed in feeds)}", fetches)
         runner = self._runners.get(key)
         if runner is None:
-            runner = self._runners[key] = Runner(self._backend, feeds, fetches, self._observer(api))
+            runner = self._runners[key] = self._new_runner(feeds, fetches, api)
         return runner
 
     def count_examples(self, count: int) -> None:
         self._metrics.examples(self.name, count)
 
-    def _observer(self, api: str) -> Observe:
-        return partial(self._metrics.run, self.name, api)
+    def _new_runner(self, inputs: Sequence[Tensor], fetches: Sequence[str], api: str) -> Runner:
+        return Runner(self._backend, inputs, fetches, partial(self._metrics.run, self.name, api), self._turns)
 
 
 def type_name(data_type: int) -> str:

@@ -19,7 +19,8 @@ from tfs_proxy.embedded.core import catalog as describe
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
-from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
+from tfs_proxy.embedded.core.servable import CALLER_WAITS, CallerWaits
+from tfs_proxy.embedded.errors import ServingError, caller_left, invalid, of_memory
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
 from tfs_proxy.embedded.rest.requests import (
     PREFLIGHT,
@@ -134,7 +135,7 @@ class RestApp:
             body = await read(receive, scope["headers"], ledger)
             if body is None:
                 return
-            answer = await self._answer(scope["method"], _target(scope), scope["headers"], body, ledger)
+            answer = await self._answer(scope, body, ledger, receive)
         except (PayloadTooLarge, Overloaded) as error:
             answer = memory_refusal(error)
         except TooSlow:
@@ -147,16 +148,16 @@ class RestApp:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def _answer(
-        self, method: str, path: str, headers: Headers, body: bytes, ledger: RequestLedger
+        self, scope: Mapping[str, Any], body: bytes, ledger: RequestLedger, receive: Receive
     ) -> RestAnswer:
-        began = perf_counter()
+        began, method, path = perf_counter(), scope["method"], _target(scope)
         outside = self._outside(path)
         if outside is not None:
             return outside
         route, code = None, GrpcCode.OK
         try:
             route = match(method, path)
-            answer = await self._act(route, headers, body, ledger)
+            answer = await self._act(route, scope["headers"], body, ledger, receive)
         except Exception as error:  # noqa: BLE001 (the answer says it)
             code, answer = refused(error, f"{method} {path}")
         if route is not None and route.action in HANDLERS and route.model in self._catalog.names:
@@ -175,10 +176,12 @@ class RestApp:
             return RestAnswer(200, self._metrics.text(), TEXT, of_api=False)
         return None if is_api(path) else NOT_FOUND
 
-    async def _act(self, route: Route, headers: Headers, body: bytes, ledger: RequestLedger) -> RestAnswer:
+    async def _act(
+        self, route: Route, headers: Headers, body: bytes, ledger: RequestLedger, receive: Receive
+    ) -> RestAnswer:
         handler_class = HANDLERS.get(route.action)
         if handler_class is not None:
-            return await self._predict(handler_class(self._catalog, route), headers, body, ledger)
+            return await self._predict(handler_class(self._catalog, route), headers, body, ledger, receive)
         if route.action == PREFLIGHT:
             return preflight(headers)
         if route.action == "status":
@@ -186,11 +189,12 @@ class RestApp:
         return RestAnswer(200, _metadata(self._catalog, route), JSON)
 
     async def _predict(
-        self, handler: Handler, headers: Headers, body: bytes, ledger: RequestLedger
+        self, handler: Handler, headers: Headers, body: bytes, ledger: RequestLedger, receive: Receive
     ) -> RestAnswer:
         packed = is_packed(headers)
         if packed or len(body) > _SMALL_BODY:
-            return await self._in_pool(handler, partial(_read_and_run, handler, body, ledger, packed), ledger)
+            run = partial(_read_and_run, handler, body, ledger, packed)
+            return await self._in_pool(handler, run, ledger, receive)
         try:
             handler.read(body, budget_of())
             if handler.quick:
@@ -200,31 +204,53 @@ class RestApp:
         except BaseException:
             handler.close()
             raise
-        return await self._in_pool(handler, partial(_run, handler), ledger)
+        return await self._in_pool(handler, partial(_run, handler), ledger, receive)
 
     async def _in_pool(
-        self, handler: Handler, run: Callable[[], RestAnswer], ledger: RequestLedger
+        self,
+        handler: Handler,
+        run: Callable[[CallerWaits], RestAnswer],
+        ledger: RequestLedger,
+        receive: Receive,
     ) -> RestAnswer:
-        running = self._pool.submit(run)
+        leaving = asyncio.ensure_future(_until_client_leaves(receive))
+        running = self._pool.submit(run, lambda: not leaving.done())
+        answering = asyncio.wrap_future(running)
         try:
-            async with asyncio.timeout(self._options.timeout_seconds):
-                return await asyncio.wrap_future(running)
-        except TimeoutError as error:
-            if running.cancel():
-                handler.close()
-            else:
-                ledger.close_after(running)
-            raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
+            seconds = self._options.timeout_seconds
+            await asyncio.wait((answering, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+            if leaving.done():
+                raise caller_left()
+            raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification")
+        finally:
+            leaving.cancel()
+            if not answering.done():
+                answering.cancel()
+                if running.cancel():
+                    handler.close()
+                else:
+                    ledger.close_after(running)
 
 
-def _read_and_run(handler: Handler, body: bytes, ledger: RequestLedger, packed: bool) -> RestAnswer:
+async def _until_client_leaves(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _read_and_run(
+    handler: Handler, body: bytes, ledger: RequestLedger, packed: bool, caller_waits: CallerWaits
+) -> RestAnswer:
+    CALLER_WAITS.set(caller_waits)
     with closing(handler):
         plain = unpacked(body, ledger) if packed else body
         handler.read(plain, budget_of(ledger if len(plain) >= RESERVED_FROM_BYTES else None))
         return RestAnswer(200, handler.answer(), JSON)
 
 
-def _run(handler: Handler) -> RestAnswer:
+def _run(handler: Handler, caller_waits: CallerWaits) -> RestAnswer:
+    CALLER_WAITS.set(caller_waits)
     with closing(handler):
         return RestAnswer(200, handler.answer(), JSON)
 

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP connection, which here ignores offers of HTTP/2 and answers clients that have said all.
+"""uvicorn's HTTP connection, which ignores offers of HTTP/2 and lets HTTP/1.0 answer a half-closed one.
 
 A request that offers HTTP/2, as those of Java's client do, would lose its body: httptools takes what follows
 the head for the other protocol, so it is read once more, without the offer. A client that shuts its side
@@ -111,10 +111,11 @@ class RestConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Stay open until all whole requests are answered: their client may still read."""
-        if self._awaits_answer:
-            self.cycle.keep_alive = False
-        return self._awaits_answer
+        """Stay open until all whole requests are answered, if they are HTTP/1.0: their client may still read.
+
+        One of HTTP/1.1 has gone: nginx and most others say no more when they give up.
+        """
+        return self._awaits_answer and self.scope["http_version"] == "1.0"
 
     @property
     def _awaits_answer(self) -> bool:

@@ -25,6 +25,7 @@ from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.embedded.tensorflow import explain, runtime
 from tfs_proxy.embedded.tensorflow.explain import explained
 from tfs_proxy.embedded.tensorflow.shape_guard import compiles, op_types, ops_outside
+from tfs_proxy.values.resources import available_resources
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.protos import MetaGraphDef, SignatureDef
@@ -242,6 +243,7 @@ class SessionBackend:
     waits = False
 
     def __init__(self, folder: Path, tags: Sequence[str], config: "runtime.ConfigProto") -> None:
+        self.at_once = max(config.inter_op_parallelism_threads, 0) or available_resources().cores
         self.graph = runtime.Graph()
         self.session = runtime.Session(graph=self.graph, config=config)
         try:

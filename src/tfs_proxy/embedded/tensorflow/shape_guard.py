@@ -73,7 +73,7 @@ class ShapeGuard:
         compiled: bool,
     ) -> None:
         self._backend, self.signatures = backend, signatures
-        self.waits = backend.waits
+        self.waits, self.at_once = backend.waits, backend.at_once
         self._sizes = dict(_sizes(signatures.values(), static_sizes))
         self._compiled = compiled
 
