@@ -147,15 +147,17 @@ def test_a_thread_that_imports_at_the_start_does_not_keep_the_run_from_it(tmp_pa
 
 PRELOADS = """
 import json, os, random, socket, asyncio, threading
-import numpy
+import numpy, prometheus_client
 preload = True
 VERSION = 1
+CALLS = prometheus_client.Counter("own_calls", "Requests.")
 
 def model_fn(model_dir):
     LEAVES
     return os.getpid(), numpy.ones(100_000_000 // 8)
 
 def transform_fn(model, data, content_type, accept):
+    CALLS.inc()
     return json.dumps({
         "pid": os.getpid(), "loader": model[0], "sum": model[1][:10].sum(), "version": VERSION,
         "drawn": [int(numpy.random.randint(1 << 30)), random.getrandbits(30)]}), "application/json"
@@ -168,12 +170,13 @@ def private_mb(stack: Stack) -> int:
     return sum(int(kb) for text in rollups for kb in re.findall(r"Private_\w+: *(\d+)", text)) // 1024
 
 
-def answers_of_both(stack: Stack) -> dict[int, Any]:
-    """One answer of each of two workers, by its process id."""
+def answers_of_both(stack: Stack, version: int = 1) -> dict[int, Any]:
+    """One answer of each of two workers with this version of the code, by its process id."""
     answers: dict[int, Any] = {}
 
     def both() -> bool:
-        answers.update((answer["pid"], answer) for answer in threads.map(told, [stack] * 4))
+        told_now = list(threads.map(told, [stack] * 4))
+        answers.update((answer["pid"], answer) for answer in told_now if answer["version"] == version)
         return len(answers) == 2
 
     with ThreadPoolExecutor(4) as threads:
@@ -188,15 +191,16 @@ def test_workers_share_the_model_of_a_script_that_asks_for_it(tmp_path: Path) ->
     with serving(str(tmp_path), "--reload", workers=2) as stack:
         before = answers_of_both(stack)
         assert private_mb(stack) < 100
+        calls = stack.ask("GET", "/metrics").body.decode()
         os.kill(next(iter(before)), signal.SIGKILL)
         wait_until(lambda: len(set(stack.workers()) - before.keys()) == 1, 20, "another takes its place")
         after = answers_of_both(stack)
         script.write_text(script.read_text().replace("VERSION = 1", "VERSION = 2"))
-        wait_until(lambda: told(stack)["version"] == 2, 20, "new code answers")
-        changed = answers_of_both(stack)
+        changed = answers_of_both(stack, version=2)
 
     (loader,) = {answer["loader"] for answer in (*before.values(), *after.values())}
     (other,) = {answer["loader"] for answer in changed.values()}
+    assert re.search(r"^own_calls_total.* ([2-9]|\d\d+)\.0$", calls, re.MULTILINE), calls
     assert loader not in (before.keys() | after.keys())
     assert other not in (changed.keys() | {loader})
     drawn = [tuple(answer["drawn"]) for answer in {**before, **after}.values()]

@@ -23,7 +23,7 @@ from tfs_proxy.model.script_syntax import asks_for_preload
 from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.settings import inherited_environment
-from tfs_proxy.settings.worker_environment import worker_workspace
+from tfs_proxy.settings.worker_environment import METRICS_VARIABLE, worker_workspace
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.worker.gunicorn_workers import hooks
@@ -118,7 +118,7 @@ def _load_model(deployment: Deployment, error_log: logging.Logger) -> None:
     new = after.keys() - before.keys()
     for number in (int(what.split()[1]) for what in new if what.startswith("descriptor")):
         os.set_inheritable(number, False)
-    names = sorted(after[what] for what in new) + ([] if is_loaded else ["an async def"])
+    names = sorted({after[what] for what in new}) + ([] if is_loaded else ["an async def"])
     names += [name for library, name in _NOT_TO_BE_FORKED.items() if library in libraries]
     if names:
         raise NotToBeForked(f"once it is loaded, there is what forks would break: {', '.join(names)}")
@@ -131,9 +131,12 @@ def _held() -> Mapping[str, str]:
     names = {str(thread.native_id): thread.name for thread in threading.enumerate()}
     tasks = (task.name for task in (_PROC / "task").iterdir())
     held = {f"thread {task}": f"thread {names.get(task, task)}" for task in tasks}
+    metrics = Path(inherited_environment().get(METRICS_VARIABLE, os.devnull)).resolve()
     for descriptor in (_PROC / "fd").iterdir():
         with suppress(OSError):  # it is the one that lists them
-            held[f"descriptor {descriptor.name} {descriptor.readlink()}"] = str(descriptor.readlink())
+            # prometheus_client opens its files anew in a forked process.
+            if not (link := descriptor.readlink()).is_relative_to(metrics):
+                held[f"descriptor {descriptor.name} {link}"] = str(link)
     return held
 
 
