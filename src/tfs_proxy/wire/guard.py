@@ -1,4 +1,4 @@
-"""The guard against web pages of other sites (docs/how-to/who-may-call.md): one rule for nginx and Python."""
+"""The guard against web pages of other sites (docs/how-to/secure.md): one rule for nginx and Python."""
 
 import re
 from collections.abc import Callable, Iterator
