@@ -98,6 +98,10 @@ class LoadedScript:
         data = body.encode() if isinstance(body, str) else body
         return _call(self._app, _environ("POST", INVOCATIONS.path, data, {**sent, **(headers or {})}))
 
+    def health(self) -> str | None:
+        """Call the script's ``health(context)`` once: why it can't serve, or ""; None if it has none."""
+        return None if self._app.health is None else self._app.health.once()
+
     def openapi(self) -> Reply:
         """``GET /openapi.json``: what is served, and what the script says of its bodies."""
         return _call(self._app, _environ("GET", OPENAPI.path, b"", {}))

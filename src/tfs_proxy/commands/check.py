@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from tfs_proxy.commands.arguments import interruptible, read_requests
 from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.discover import discover, unreadable
-from tfs_proxy.model.report.prepare import prepare
+from tfs_proxy.model.report.prepare import Prepared, prepare
 from tfs_proxy.model.report.served import Served
+from tfs_proxy.model.script_syntax import HEALTH, form_of, read_ast_names
 from tfs_proxy.model.stores import is_remote
 from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.run.many_models.archives import Listing, ModelFolder, model_folder
@@ -31,7 +32,7 @@ from tfs_proxy.values.errors import (
     SettingsError,
     TfsProxyError,
 )
-from tfs_proxy.values.layout import ModelLayout
+from tfs_proxy.values.layout import ModelLayout, Workspace
 from tfs_proxy.values.names import printable
 
 CHECK_FAILED = 1
@@ -119,12 +120,34 @@ def _finding(url: str, settings: Settings, *, strict: bool) -> str:
     """
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         prepared = prepare(url, settings, workspace, inherited_environment())
-        missing = try_script(prepared, workspace)
-    faults = prepared.warnings if strict else prepared.load_faults
+        warnings, notes = _tried(prepared, settings, workspace)
+    faults = warnings if strict else prepared.load_faults
     if faults:
         raise ArchiveError(" ".join(faults))
-    not_checked = [f"Not checked: {missing}"] if missing else []
-    return _one_line("; ".join([prepared.one_line, *prepared.warnings, *not_checked]))
+    return _one_line("; ".join([prepared.one_line, *warnings, *notes]))
+
+
+def _tried(prepared: Prepared, settings: Settings, workspace: Workspace) -> tuple[list[str], list[str]]:
+    """Imports the script, and calls its ``health(context)`` once; returns warnings, and what is none.
+
+    Raises ScriptLoadError for a script that can't be used.
+    """
+    warnings, layout = list(prepared.warnings), prepared.served.layout
+    if missing := try_script(prepared, workspace):
+        return warnings, [f"Not checked: {missing}"]
+    names = read_ast_names(layout.script)
+    if names is None or HEALTH not in names.names:
+        return warnings, []
+    from tfs_proxy import testing
+
+    try:
+        with testing.load(layout.root, settings=settings) as script:
+            fault = script.health()
+    except ScriptLoadError as error:
+        return warnings, [f"Not checked: {form_of(HEALTH)}, since {readable(error, workspace)}"]
+    if fault is None:
+        return warnings, []
+    return ([*warnings, f"Warning: {fault}."], []) if fault else (warnings, [f"{form_of(HEALTH)} succeeds."])
 
 
 def _one_line(text: str) -> str:
@@ -140,7 +163,8 @@ SHOWN_CHARACTERS = 2000
 
 DESCRIPTION = """\
 Report what would be served from MODEL, as start-up does, and import code/inference.py, in a process of its
-own. This environment is used unchanged: requirements.txt is not installed.
+own. This environment is used unchanged: requirements.txt is not installed. If it defines health(context),
+that is called once, after init or model_fn; a failure is a warning.
 
 With --request, code/inference.py answers the request, or the default conversion if there is no script.
 A fake model server stands behind them; it answers zeros in the shapes of the signatures. It refuses sizes
@@ -199,9 +223,8 @@ def run(arguments: argparse.Namespace) -> int:
                 model = laid_out(arguments.model or settings.model, workspace, settings, threading.Event())
                 prepared = prepare(model, settings, workspace, inherited_environment())
                 print(*prepared.report, sep="\n", file=report)
-                warnings = list(prepared.warnings)
-                missing = try_script(prepared, workspace)
-                for line in [*warnings, *([f"Not checked: {missing}"] if missing else [])]:
+                warnings, notes = _tried(prepared, settings, workspace)
+                for line in [*warnings, *notes]:
                     print(line, file=report)
                 try:
                     status = _print_document(prepared.served, settings) if arguments.openapi else 0

@@ -20,6 +20,9 @@ SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "tr
 STREAM = "stream"
 """Function that serves bidirectional streams; it counts only as ``async def``."""
 
+HEALTH = "health"
+"""Function that says if the script can serve; it counts only if its argument is called ``context``."""
+
 PARAMETERS: Mapping[str, Sequence[str]] = {
     "handler": ("data", "context"),
     "input_handler": ("data", "context"),
@@ -31,6 +34,7 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "transform_fn": ("model", "data", "content_type", "accept"),
     "init": ("context",),
     "close": (),
+    HEALTH: ("context",),
     STREAM: ("messages", "context"),
 }
 """Positional arguments of each function; a script model's functions may take a context after them."""

@@ -55,6 +55,8 @@ WORKER_THREADS_BUSY = _gauge("tfs_proxy_worker_threads_busy", "",
     "Threads of the workers that answer a request now; with gevent, requests.")
 WORKER_THREADS_STUCK = _gauge("tfs_proxy_worker_threads_stuck", "",
     "Threads of the workers with a call of the script that is over its deadline.")
+SCRIPT_HEALTHY = _gauge("tfs_proxy_script_healthy", "model",
+    "0 if the script's health(context) failed twice in a row, else 1; missing without such a function.")
 MODEL_STATE = _gauge("tfs_proxy_model_state", "model version server state",
     "1 for the state that a model server reports for the model, such as LOADING or AVAILABLE.")
 MODEL_LOAD_SECONDS = _gauge("tfs_proxy_model_load_seconds", "model version server",

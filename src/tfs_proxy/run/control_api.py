@@ -199,8 +199,10 @@ class ControlApi:
                     await self._released.wait()
         order = WorkerOrder.WAIT
         if self._released.is_set():
-            leaves = self._stack.readiness.heartbeats.may_leave(state.pid)
-            order = WorkerOrder.LEAVE if leaves else WorkerOrder.SERVE
+            heartbeats = self._stack.readiness.heartbeats
+            asks = state.phase is WorkerPhase.SERVES and heartbeats.asks_health()
+            order = WorkerOrder.ASK if asks else WorkerOrder.SERVE
+            order = WorkerOrder.LEAVE if heartbeats.may_leave(state.pid) else order
         return HttpResponse(HTTPStatus.OK, encode(order))
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:

@@ -6,6 +6,7 @@ serve than did, if every worker is full of hanging calls, if no new one comes up
 """
 
 import asyncio
+import logging
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,8 @@ from msgspec import Struct, field
 
 from tfs_proxy.observe.stage_counts import StageCounts
 from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
+
+log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 10.0
 """A worker that has been silent for so long is missing."""
@@ -27,6 +30,13 @@ STARTS_IN_VAIN = 3
 
 MORE_THAN_WORKERS = 2
 """This many more workers than configured must hang in a row, with no answer in between."""
+
+
+HEALTH_SECONDS = 10.0
+"""Interval in which one worker, the first that reports, is to ask its script for its health."""
+
+UNHEALTHY_FAILURES = 2
+"""So many times in a row the script has to say that it can't serve."""
 
 
 class WorkerCounts(Struct):
@@ -57,7 +67,8 @@ class Heartbeats:
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one,
     ``timeout_seconds`` the silence after which one is ended. ``booted`` is set once a worker serves.
     ``starts`` is how many have begun to load the application, ``counts`` has those of former stacks, too;
-    ``failure`` is why the latest one can't load it.
+    ``failure`` is why the latest one can't load it. ``is_healthy`` is None for a script that has told
+    nothing, ``unhealthy`` why it can't serve; ``name`` tells it from other models in the log.
     """
 
     def __init__(
@@ -67,6 +78,7 @@ class Heartbeats:
         timeout_seconds: float = 70.0,
         counts: WorkerCounts | None = None,
         clock: Callable[[], float] = time.monotonic,
+        name: str | None = None,
     ) -> None:
         self.wanted = wanted
         self.booted = asyncio.Event()
@@ -81,6 +93,10 @@ class Heartbeats:
         self._most_alive = 0
         self._starts_in_vain = 0
         self._hang_in_a_row = 0
+        self._name = "" if name is None else f"model {name}: "
+        self.is_healthy: bool | None = None
+        self.unhealthy = ""
+        self._health_failures, self._health_due = 0, 0.0
 
     def hear(self, state: WorkerState) -> None:
         now = self._clock()
@@ -91,6 +107,8 @@ class Heartbeats:
         self.counts.captured += max(state.captured - before.captured, 0)
         self.counts.uncaptured += max(state.uncaptured - before.uncaptured, 0)
         self.counts.stages.add(state.stages)
+        if state.health is not None:
+            self._hear_health(state.health)
         if state.answered:
             self._hang_in_a_row = 0
         if state.hangs and heard.hangs_since is None:
@@ -106,6 +124,22 @@ class Heartbeats:
             self.booted.set()
         elif state.failure is not None:
             self.failure = state.failure
+
+    def _hear_health(self, fault: str) -> None:
+        self._health_failures = self._health_failures + 1 if fault else 0
+        self.unhealthy = fault if self._health_failures >= UNHEALTHY_FAILURES else ""
+        if self._health_failures == UNHEALTHY_FAILURES:
+            log.error("%snot healthy: %s", self._name, fault)
+        elif self.is_healthy is False and not self.unhealthy:
+            log.info("%shealthy again", self._name)
+        self.is_healthy = not self.unhealthy
+
+    def asks_health(self) -> bool:
+        """True if the worker that reports now is to ask its script."""
+        now = self._clock()
+        is_due = now >= self._health_due
+        self._health_due = now + HEALTH_SECONDS if is_due else self._health_due
+        return is_due
 
     def may_leave(self, pid: int) -> bool:
         """True, from then on, if calls hang in a worker and enough others serve."""

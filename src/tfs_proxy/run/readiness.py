@@ -271,7 +271,7 @@ class Readiness:
             return self.steps.current + next((f"; {each} is {NO_VERSION.state}" for each in missing), "")
         if self.state is StackState.STOPPING:
             return "stopping"
-        return self.broken() or self.missing()
+        return self.broken() or self.missing() or self.heartbeats.unhealthy or None
 
     def broken(self) -> str | None:
         """The reason why processes of a run that serves do not serve now, which liveness follows, too."""

@@ -6,7 +6,7 @@ It opens the archive, starts model servers and workers, waits until they are rea
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfs_proxy.model.report.prepare import Prepared
+from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.logs.entry import LogConfig
+from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host import sockets
@@ -230,6 +232,13 @@ class Stack:
             watching = together(self._watch.forever(), servers.watch_models(self._added))
             await self.children.watch_during(watching)
 
+    def measure_health(self) -> Iterator[MeasuredMetric]:
+        """Its script's own health, if that has told it."""
+        heartbeats, deployment = self.readiness.heartbeats, self.deployment
+        if heartbeats.is_healthy is not None and deployment is not None:
+            name = deployment.loaded_as or deployment.default_model
+            yield MeasuredMetric(catalogue.SCRIPT_HEALTHY, {(name,): float(heartbeats.is_healthy)})
+
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
         self.servers.kill_unless_shared(self.children.lose)
@@ -295,4 +304,5 @@ class Stack:
 def heartbeats_of(settings: Settings, counts: WorkerCounts | None = None) -> Heartbeats:
     """No worker yet; a hanging call is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    return Heartbeats(settings.gunicorn_workers, replaced_seconds, settings.gunicorn_timeout_seconds, counts)
+    seconds = (replaced_seconds, settings.gunicorn_timeout_seconds)
+    return Heartbeats(settings.gunicorn_workers, *seconds, counts, name=settings.loaded_as)

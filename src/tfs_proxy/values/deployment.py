@@ -232,7 +232,8 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
     come back since the last time, ``problem`` which file can't be written without which counts and kills are
     not known. ``captured`` and ``uncaptured`` count the calls that it has written into files of data capture,
-    and those that it has dropped; ``stages`` has the times of `observe.stage_counts`.
+    and those that it has dropped; ``stages`` has the times of `observe.stage_counts`. ``health`` is why the
+    script says that it can't serve, "" if it says that it can, None if it has said nothing since then.
     """
 
     pid: int
@@ -247,11 +248,16 @@ class WorkerState(Struct, frozen=True, omit_defaults=True):
     captured: int = 0
     uncaptured: int = 0
     stages: ReportedStages = ()
+    health: str | None = None
 
 
 class WorkerOrder(StrEnum):
-    """The supervisor's answer to a worker's state: accept nothing yet, serve, or end after what has begun."""
+    """The supervisor's answer to a worker's state: accept nothing yet, serve, or end after what has begun.
+
+    To ask is to serve, and to call the script's ``health(context)`` now.
+    """
 
     WAIT = "wait"
     SERVE = "serve"
+    ASK = "ask"
     LEAVE = "leave"

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Container
 from contextlib import ExitStack
 from functools import partial
+from http import HTTPStatus
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import falcon
 from tfs_proxy.observe.request_record import check_wait
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.script.load import Script
 from tfs_proxy.serving.upstream.for_deployment import ForDeployment
 from tfs_proxy.serving.upstream.interface import Upstream
@@ -94,10 +96,11 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
     """Application with its open resources, and the ``watch`` over the calls of its script.
 
     ``known`` has the models by which requests are counted. ``first_call`` runs if the model has recorded
-    requests.
+    requests, ``health`` is the script's own.
     """
 
     first_call: Thread | None = None
+    health: ScriptHealth | None = None
 
     def __init__(self, watch: DeadlineWatch, known: Container[str], **options: Any) -> None:
         super().__init__(**options)
@@ -160,7 +163,9 @@ def create_app(
         inference = invocations
         if plane is not None and script is not None and deployment.doors.open_inference != BY_SCRIPT:
             inference = ModelInvocations(deployment, bodies, plane)
-        add_routes(app, deployment, inference, None if plane is None else plane.signature, serves)
+        signature = None if plane is None else plane.signature
+        healthy = (lambda: ping()[0] == HTTPStatus.OK) if app.health is not None else (lambda: True)
+        add_routes(app, deployment, inference, signature, serves, healthy)
     signatures_of = plane.signatures_of if plane else lambda _: {}
     app.add_route(OPENAPI.path, OpenApiResource(deployment, signatures_of, script))
     console.add_routes(app, deployment, plane, None if script is None else script.description)
@@ -188,6 +193,7 @@ def _invocations(
         of_model = ScriptModelCaller(script, deployment, OWN_ERRORS, app.watch)
         app.held.callback(of_model.close)
         of_model.begin()
+        app.health = of_model.health
         return ScriptInvocations(deployment, bodies, of_model)
     from tfs_proxy.serving.script.handlers import ScriptCaller
 
@@ -196,6 +202,7 @@ def _invocations(
     in_parts = script.reads_in_parts
     app.held.callback(caller.close)
     caller.begin()
+    app.health = caller.health
     if in_parts:
         from tfs_proxy.worker.body_in_parts import InvocationsInParts
 

@@ -126,24 +126,25 @@ class MetadataResource:
 
 
 class ReadyResource:
-    """Resource ``GET /v2/models/M[/versions/V]/ready``; without ``serves`` it is a script, and ready."""
+    """Resource ``GET /v2/models/M[/versions/V]/ready``; without ``serves`` it is a script, and there."""
 
     method = "GET"
 
-    def __init__(self, deployment: Deployment, serves: Serves | None) -> None:
+    def __init__(self, deployment: Deployment, serves: Serves | None, healthy: Callable[[], bool]) -> None:
         self._deployment = deployment
-        self._serves = serves
+        self._serves, self._healthy = serves, healthy
 
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
     ) -> None:
-        """Answer 503 if the model server has it not loaded. Raises UnknownModel for an unknown version."""
+        """Answer 503 if it is not loaded, or the script not healthy. Raises UnknownModel."""
         target = target_of(self._deployment, model, version)
         versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
         known = target.label is None and target.version in {None, *versions}
         ready = known if self._serves is None else self._serves(target)
         if not ready and not known and (self._serves is None or self._serves(Target(target.model))):
             raise UnknownModel(f"The model {model} has no version {printable(version or '')}.")
+        ready = ready and self._healthy()
         document: dict[str, object] = {"name": model, "ready": ready}
         if not ready:
             resp.status = falcon.HTTP_503
@@ -174,10 +175,11 @@ def add_routes(
     inference: Inference,
     signature: GetSignature | None,
     serves: Serves | None,
+    healthy: Callable[[], bool],
 ) -> None:
     resources = {
         METADATA: MetadataResource(deployment, signature),
-        MODEL_READY: ReadyResource(deployment, serves),
+        MODEL_READY: ReadyResource(deployment, serves, healthy),
         INFER: InferResource(deployment, inference),
     }
     for route, resource in resources.items():

@@ -67,6 +67,7 @@ class ManyModelsApp:
         self.watch = DeadlineWatch()
         self.known: dict[str, _ModelApp] = {}
         self.first_call: threading.Thread | None = None
+        self.health = None
         self.held = ExitStack()
         self._folder, self._create, self._forget = folder, create, forget
         self._file_name = Workspace(folder).deployment.name

@@ -34,6 +34,23 @@ def test_the_report_and_the_import(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert "imported" in said.err
 
 
+def test_a_script_is_asked_for_its_health_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """After its init; --multi-model says it in the model's line; what init needs may be away here."""
+    script = f"def init(context): print('began')\nasync def health(context): print('asked')\n{MIRROR}"
+    assert main(["check", archive(tmp_path, script)]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line for line in lines if line in ("began", "asked")] == ["began", "asked"]
+    assert lines[-1] == "health(context) succeeds."
+    assert main(["check", "--multi-model", str(tmp_path)]) == 0
+    assert "; health(context) succeeds." in capfd.readouterr().out
+
+    assert main(["check", archive(tmp_path, script.replace("print('began')", "1 / 0"))]) == 0
+    assert (
+        "Not checked: health(context), since code/inference.py: init(context) failed"
+        in capfd.readouterr().out
+    )
+
+
 @pytest.mark.parametrize(
     ("folder", "given", "named"),
     [
@@ -124,6 +141,10 @@ WARNED = {
     "a connection of one thread": (
         {"code/inference.py": f"import sqlite3\nc = sqlite3.connect(':memory:')\n{MIRROR}"},
         "code/inference.py, line 2: requests come in several threads",
+    ),
+    "a script that is not healthy": (
+        {"code/inference.py": f"def health(context): raise OSError('no store')\n{MIRROR}"},
+        "health(context) of the script failed: OSError: no store.",
     ),
     "a model that no request reaches": ({}, "m version 1 has no signatures"),
 }

@@ -176,7 +176,8 @@ class ModelsApi:
 
 
 def _shown(model: Model) -> Mapping[str, str]:
-    return {"modelName": model.name, "modelUrl": model.url}
+    shown = {"modelName": model.name, "modelUrl": model.url}
+    return shown | {"unhealthy": model.unhealthy} if model.unhealthy else shown
 
 
 def _sentence(text: str) -> HttpResponse:

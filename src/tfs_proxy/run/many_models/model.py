@@ -127,6 +127,11 @@ class Model:
         """The models and versions of its archive on the model servers, while it serves."""
         return {} if self._stack is None or self.state is not StackState.READY else self._stack.models
 
+    @property
+    def unhealthy(self) -> str:
+        """The reason why its script says that it can't serve; "" if it says nothing of that kind."""
+        return "" if self._stack is None else self._stack.unhealthy
+
     def unload(self, because: ModelNotReady) -> None:
         """Cancels what is under way, and stops; waiting loads raise ``because``. Idempotent."""
         if self._is_leaving:

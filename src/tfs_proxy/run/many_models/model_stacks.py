@@ -127,6 +127,11 @@ class ModelStack:
         return self._stack.readiness.state is StackState.READY
 
     @property
+    def unhealthy(self) -> str:
+        """The reason why its script says that it can't serve."""
+        return self._stack.readiness.heartbeats.unhealthy
+
+    @property
     def is_loading(self) -> bool:
         return self._stack.readiness.state is StackState.STARTING
 
@@ -151,6 +156,7 @@ class ModelStack:
     def measure(self) -> Iterator[MeasuredMetric]:
         """Metrics of its processes and workers."""
         yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
+        yield from self._stack.measure_health()
 
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""

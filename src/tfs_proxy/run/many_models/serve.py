@@ -163,7 +163,7 @@ class ManyModels(Stacks):
         def ready_versions() -> Versions:
             ready: dict[str, Collection[int]] = {}
             for model in self._registry.all():
-                if model.state is StackState.READY:
+                if model.state is StackState.READY and not model.unhealthy:
                     ready |= model.served or {model.name: (ONLY_VERSION,)}
             return ready
 

@@ -17,11 +17,13 @@ from tfs_proxy.serving.bodies import FORMS, Body, as_batch
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import (
     Context,
+    ModelClient,
     ScriptRequest,
     WorkerContext,
     WorkerModels,
 )
 from tfs_proxy.serving.script.deadline import DeadlineWatch
+from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.script.load import Script
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, ServerRefusal, encoded, script_reply
 from tfs_proxy.serving.script.streams import (
@@ -283,6 +285,14 @@ class ScriptCaller:
         )
         context = StreamContext(opened, request, self._worker.plane.choose(), self._worker)
         return begin_stream(self._runner, self._script.stream, messages, context, ended)
+
+    @property
+    def health(self) -> ScriptHealth | None:
+        """The script's own health, if it tells that."""
+        if (function := self._script.health) is None:
+            return None
+        target = Target(self._worker.default_model)
+        return ScriptHealth(function, lambda: ModelClient(self._worker, target), self._runner)
 
     def close(self) -> None:
         """Call the script's ``close()``, then close what requests opened; idempotent."""

@@ -24,6 +24,7 @@ from tfs_proxy.model.openapi.description import Description, importing
 from tfs_proxy.model.script_syntax import (
     CURE,
     HANDLERS,
+    HEALTH,
     NOT_FOR_MANY,
     PARAMETERS,
     STREAM,
@@ -130,7 +131,7 @@ class Script(Struct, frozen=True):
     ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
     only one of them is there, the other half is the conversion that models without a script get.
     ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
-    ``stream(messages, context)`` serves bidirectional streams.
+    ``health(context)`` says if it can serve, ``stream(messages, context)`` serves bidirectional streams.
     ``description`` describes its bodies.
     """
 
@@ -140,6 +141,7 @@ class Script(Struct, frozen=True):
     output_handler: Handler | None = None
     init: Callable[[Any], Any] | None = None
     close: Callable[[], Any] | None = None
+    health: Callable[[Any], Any] | None = None
     stream: Handler | None = None
     description: Description | None = None
 
@@ -184,6 +186,7 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
         **handlers,
         init=own_function(module, "init", 1),
         close=own_function(module, "close", 0),
+        health=health_of(module),
         stream=stream,
         description=described.description,
     )
@@ -261,6 +264,20 @@ def stream_of(module: ModuleType) -> Handler | None:
     if not (inspect.isasyncgenfunction(written) or inspect.iscoroutinefunction(written)):
         return None
     return own_function(module, STREAM, len(PARAMETERS[STREAM]))
+
+
+def health_of(module: ModuleType) -> Callable[[Any], Any] | None:
+    """Find the script's own ``health(context)``; another of that name is an old script's own business."""
+    function = getattr(module, HEALTH, None)
+    if inspect.isfunction(function) and function.__module__ == module.__name__:
+        signature = inspect.signature(function)
+        first = next(iter(signature.parameters), "")
+        if takes(signature, 1) and first.lstrip("_") in PARAMETERS[HEALTH]:
+            return function
+    if function is not None:
+        wanted = form_of(HEALTH)
+        log.warning("%s: its %s is not called, because it is not its own %s", module.__file__, HEALTH, wanted)
+    return None
 
 
 def own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:

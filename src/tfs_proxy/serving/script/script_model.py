@@ -24,7 +24,15 @@ from tfs_proxy.model.script_syntax import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no
 from tfs_proxy.observe.request_record import current_id
 from tfs_proxy.serving.script.context import RequestContext, ScriptRequest
 from tfs_proxy.serving.script.deadline import DeadlineWatch
-from tfs_proxy.serving.script.load import function_of, import_script, own_function, stream_of, takes
+from tfs_proxy.serving.script.health import ScriptHealth
+from tfs_proxy.serving.script.load import (
+    function_of,
+    health_of,
+    import_script,
+    own_function,
+    stream_of,
+    takes,
+)
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
 from tfs_proxy.serving.script.streams import Messages, StreamRequest, begin_stream
@@ -40,17 +48,19 @@ NO_REQUEST = ScriptRequest(Target(""), b"")
 
 
 class ScriptModelContext(RequestContext):
-    """Context of one request; ``model_fn`` gets one without a request.
+    """Context of one request; ``model_fn`` and ``health`` get one without a request.
+
+    ``model`` is what ``model_fn`` returned.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
     the context of a handler; ``request_id`` is that of the log and the answer's ``X-Request-Id``, ``value``
     the object that the body was validated as.
     """
 
-    __slots__ = ("_reply_attributes", "_request", "request_id", "system_properties", "value")
+    __slots__ = ("_reply_attributes", "_request", "model", "request_id", "system_properties", "value")
 
-    def __init__(self, model_dir: str, request: ScriptRequest = NO_REQUEST) -> None:
-        self._request = request
+    def __init__(self, model_dir: str, request: ScriptRequest = NO_REQUEST, model: Any = None) -> None:
+        self._request, self.model = request, model
         self._reply_attributes: str | None = None
         self.value = self._request.value
         self.request_id = current_id()
@@ -102,13 +112,13 @@ class ScriptModelContext(RequestContext):
 
 
 class ScriptModelStreamContext(ScriptModelContext):
-    """Context of ``stream``: of the request that opened it, with what ``model_fn`` returned."""
+    """Context of ``stream``: of the request that opened it."""
 
-    __slots__ = ("model", "path", "query")
+    __slots__ = ("path", "query")
 
     def __init__(self, model_dir: str, opened: ScriptRequest, request: StreamRequest, model: Any) -> None:
-        super().__init__(model_dir, opened)
-        self.path, self.query, self.model = request.path, request.query, model
+        super().__init__(model_dir, opened, model)
+        self.path, self.query = request.path, request.query
 
 
 MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
@@ -131,6 +141,7 @@ class ScriptModel(Struct, frozen=True):
     output_fn: Function | None = None
     transform_fn: Function | None = None
     close: Callable[[], Any] | None = None
+    health: Callable[[Any], Any] | None = None
     stream: Function | None = None
     description: Description | None = None
     loaded: Any = ()  # of one element
@@ -170,10 +181,14 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
         raise ScriptLoadError(
             f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
-    close = own_function(module, "close", 0)
-    stream = stream_of(module)
     return ScriptModel(
-        path, model_fn, **functions, close=close, stream=stream, description=described.description
+        path,
+        model_fn,
+        **functions,
+        close=own_function(module, "close", 0),
+        health=health_of(module),
+        stream=stream_of(module),
+        description=described.description,
     )
 
 
@@ -251,7 +266,7 @@ class ScriptModelCaller:
         if self._script_model.description is not None and request.codec is None:
             value = self._script_model.description.validated(request.body, request.content_type)
             request = replace(request, value=value)
-        context = ScriptModelContext(self._model_dir, request)
+        context = ScriptModelContext(self._model_dir, request, self._model)
         accept = media.JSON
         if request.codec is None and (self._script_model.output_fn or self._script_model.transform_fn):
             accept = preferred(request.accept, self._default_accept)
@@ -272,6 +287,15 @@ class ScriptModelCaller:
         )
         context = ScriptModelStreamContext(self._model_dir, opened, request, self._model)
         return begin_stream(self._runner, self._script_model.stream, messages, context, ended)
+
+    @property
+    def health(self) -> ScriptHealth | None:
+        """The script's own health, if it tells that."""
+        if (function := self._script_model.health) is None:
+            return None
+        return ScriptHealth(
+            function, lambda: ScriptModelContext(self._model_dir, model=self._model), self._runner
+        )
 
     def close(self) -> None:
         """Call the script's ``close()``; idempotent."""

@@ -24,10 +24,11 @@ from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
 from tfs_proxy.observe.stage_counts import StageCounts
 from tfs_proxy.serving.script.deadline import DeadlineWatch, Lane, own_part
+from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.upstream.instances import fetch_deployment
 from tfs_proxy.settings.parsers import access_log
 from tfs_proxy.settings.worker_environment import worker_workspace
-from tfs_proxy.values.deployment import BootFailure, WorkerPhase, WorkerState
+from tfs_proxy.values.deployment import BootFailure, WorkerOrder, WorkerPhase, WorkerState
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, RequestObserver
 from tfs_proxy.worker.gunicorn_workers.refusals import (
@@ -77,6 +78,10 @@ class WorkerApp(Protocol):
     def first_call(self) -> Thread | None:
         """Warm-up of the worker, if its model has recorded requests."""
 
+    @property
+    def health(self) -> ScriptHealth | None:
+        """Health of its script, if that tells it."""
+
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any], /) -> Iterable[bytes]:
         """Answer a request as WSGI says."""
 
@@ -101,6 +106,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     loading: Loading | None = None
     watch = DeadlineWatch()
     first_call: Thread | None = None
+    health: ScriptHealth | None = None
     begun: BegunRequests | None = None
     lines: OwnLines | None = None
     capture: "Capture | None" = None
@@ -117,7 +123,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         observers: list[RequestObserver] = [printed, stages]
         self.closing = ExitStack()
         self.closing.callback(printed.finish)
-        self.reports = Reports(workspace.control_socket, self.state, self._tick, self._leave, stages)
+        self.reports = Reports(workspace.control_socket, self.state, self._tick, self._obey, stages)
         try:
             self.reports.start()
             self.phase = WorkerPhase.LOADS
@@ -143,7 +149,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         app: WorkerApp = self.wsgi
         self.closing.callback(app.close)
         stages.follow(app.known)
-        self.watch, self.first_call = app.watch, app.first_call
+        self.watch, self.first_call, self.health = app.watch, app.first_call, app.health
         self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         captured = app if self.capture is None else self.capture.around(app)
         headers = partial(stages_for_nginx, wanted) if self.lines is None else None
@@ -209,6 +215,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             problem="" if self.begun is None else self.begun.problem(),
             captured=0 if self.capture is None else self.capture.written,
             uncaptured=0 if self.capture is None else self.capture.dropped,
+            health=None if self.health is None else self.health.take(),
         )
 
     def _tick(self) -> None:
@@ -218,9 +225,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.watch.hangs:
             os.ftruncate(self.tmp.fileno(), 1)  # has gunicorn's master start another worker
 
-    def _leave(self) -> None:
-        """End once all requests whose calls don't hang are answered."""
-        if self.alive:
+    def _obey(self, order: WorkerOrder) -> None:
+        """Ask the script for its health, or end once all requests whose calls don't hang are answered."""
+        if order is WorkerOrder.ASK and self.health is not None:
+            self.health.ask()
+        if order is WorkerOrder.LEAVE and self.alive:
             log.warning("worker %d has calls that hang, and ends: another one serves in its place", self.pid)
             self.cfg.set("graceful_timeout", max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds)))
             os.kill(os.getpid(), signal.SIGTERM)

@@ -34,7 +34,7 @@ REPORT_CHARACTERS = 16_000
 class Reports:
     """Sender of the result of ``state`` to the control API; ``tick`` is called once a second before that.
 
-    ``leave`` is called if the supervisor wants this worker to end. ``stages`` go along, each request once.
+    ``obey`` is called with each order of the supervisor. ``stages`` go along, each request once.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Reports:
         control_socket: Path,
         state: Callable[[], WorkerState],
         tick: Callable[[], None],
-        leave: Callable[[], None],
+        obey: Callable[[WorkerOrder], None],
         stages: StageCounts,
     ) -> None:
         self._control_socket, self._stages = control_socket, stages
-        self._state, self._tick, self._leave = state, tick, leave
+        self._state, self._tick, self._obey = state, tick, obey
         self._lock = threading.Lock()
         self._sent: WorkerState | None = None
         self._sent_at = 0.0
@@ -82,8 +82,10 @@ class Reports:
                     self._send(state)
 
     def _send(self, state: WorkerState) -> WorkerOrder | None:
-        """Send the state, and follow the order to leave; None if no supervisor answers."""
-        self._sent, self._sent_at = state, time.monotonic()
+        """Send the state, and obey the order; None if no supervisor answers."""
+        self._sent = replace(state, health=None)
+        if state.health is None:  # an answer does not delay the idle report that brings the next question
+            self._sent_at = time.monotonic()
         stages = self._stages.take()
         try:
             order = report_state(self._control_socket, replace(state, stages=stages))
@@ -91,8 +93,7 @@ class Reports:
             self._stages.add(stages)
             log.debug("the supervisor does not hear of this worker: %s", error)
             return None
-        if order is WorkerOrder.LEAVE:
-            self._leave()
+        self._obey(order)
         return order
 
 

@@ -1,13 +1,18 @@
 """POST /invocations with the richer contract: tensors, responses, streams, async functions, init and close."""
 
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import falcon.testing
 import pytest
 from msgspec.structs import replace
 
+from support import gates
+from tfs_proxy.serving.script import health
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.signature import TensorSpec
 
@@ -201,6 +206,70 @@ def test_init_and_close(make_front: MakeFront, tmp_path: Any) -> None:
 
     assert log.read_text() == "init half serving_default {'half': (1,)} [2.5];call;close;"
     assert front.upstream.closed
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "health = 3",
+        "from os import stat as health",
+        "def health(): ...",
+        "def health(patient): raise ValueError",
+    ],
+)
+def test_another_health_is_left_alone(
+    make_front: MakeFront, caplog: pytest.LogCaptureFixture, own: str
+) -> None:
+    """Only a function of the script's own whose one argument is the context is asked; a line says so."""
+    front = make_front(f"{own}\ndef handler(data, context): return 'x'")
+
+    assert front.client.app.health is None
+    assert "inference.py: its health is not called, because it is not its own health(context)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("assert context.predict([1.0])['y'].tolist() == [2.5]", ""),
+        ("return context.models['half'] == (2,)", "returned False"),
+        ("import sys; sys.exit('no\\ud800 line\\n' + 'x' * 2000)", "failed: SystemExit: no? line xxx"),
+        ("import time; time.sleep(1)", "did not return within 5 s"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_what_health_says(
+    make_front: MakeFront, monkeypatch: pytest.MonkeyPatch, kind: str, body: str, said: str
+) -> None:
+    """One line of bounded length; a call that still hangs at the next question has failed again."""
+    monkeypatch.setattr(health, "ANSWER_SECONDS", 0.2)
+    app = make_front(f"{kind} health(context): {body}\ndef handler(data, context): return 'x'").client.app
+
+    fault = app.health.once()
+    assert (said in fault, bool(fault), len(fault) <= 1000) == (True, bool(said), True)
+    if "within" in said:
+        app.health.ask()
+        assert app.health.take() == fault
+
+
+def test_a_health_that_could_not_begin_has_not_failed(
+    make_front: MakeFront, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A handler that keeps the event loop from everything else keeps a coroutine from its beginning."""
+    monkeypatch.setattr(health, "ANSWER_SECONDS", 0.01)
+    front = make_front(
+        f"{gates.SCRIPT}\nasync def handler(data, context):\n    hold(data.read().decode())\n    return 'x'\n"
+        "async def health(context): return False\n"
+    )
+    asked = front.client.app.health
+    with ThreadPoolExecutor(1) as pool, gates.gate(tmp_path / "held") as held:
+        answer = pool.submit(front.post, held.mark())
+        held.wait_for()
+        asked.ask()
+        time.sleep(0.05)
+        asked.ask()
+        assert asked.take() is None
+        held.open()
+        assert answer.result().text == "x"
 
 
 def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
