@@ -68,17 +68,12 @@ class Recovering:
         upstream: Upstream,
         settled: Callable[[], bool],
         times: TimeLimits,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._upstream = upstream
         self.choose, self.close = upstream.choose, upstream.close
         self._settled = settled
         self._call_seconds = times.request_seconds
         self._patience_seconds = min(PATIENCE_SECONDS, times.wait_seconds)
-        self._clock = clock
-        self._sleep = sleep
 
     def signature(self, target: Target) -> Signature:
         return self._known(self._upstream.signature, target)
@@ -91,47 +86,35 @@ class Recovering:
         seconds, left = options.get("timeout_seconds"), seconds_left()
         if left < (self._call_seconds if seconds is None else seconds):
             options["timeout_seconds"] = seconds = left
-        with stage(MODEL_SERVER):
-            answer = self._patiently(
-                lambda: self._upstream.predict(target, records, **options),
-                math.inf if seconds is None else seconds,
-            )
-        return _noted(answer)
+        ask = lambda: self._upstream.predict(target, records, **options)  # noqa: E731
+        return self._answer(ask, math.inf if seconds is None else seconds)
 
     def patient(self, ask: Callable[Parameters, ModelAnswer]) -> Callable[Parameters, ModelAnswer]:
         """Wrap ``ask`` so that it waits in the same way if the model server is away."""
+        return lambda *args, **kwargs: self._answer(lambda: ask(*args, **kwargs))
 
-        def ask_patiently(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ModelAnswer:
-            with stage(MODEL_SERVER):
-                answer = self._patiently(lambda: ask(*args, **kwargs))
-            return _noted(answer)
-
-        return ask_patiently
+    def _answer(self, ask: Callable[[], ModelAnswer], most_seconds: float = math.inf) -> ModelAnswer:
+        """Ask patiently; an error counts as the request's failed stage."""
+        with stage(MODEL_SERVER):
+            answer = self._patiently(ask, most_seconds)
+        if not answer.ok:
+            note_failed(MODEL_SERVER)
+        return answer
 
     def _known(self, ask: Callable[[Target], Outcome], target: Target) -> Outcome:
         """Call ``ask``; raises UpstreamRefused once that is final."""
-
-        def ask_for_outcome() -> Outcome | UpstreamRefused:
-            try:
-                return ask(target)
-            except UpstreamRefused as refused:
-                return refused
-
         try:
-            outcome = self._patiently(ask_for_outcome)
-            if isinstance(outcome, UpstreamRefused):
-                raise outcome
+            return self._patiently(lambda: ask(target))
         except (UpstreamRefused, UpstreamUnavailable, UpstreamTimeout):
             note_failed(MODEL_SERVER)
             raise
-        return outcome
 
     def _patiently(self, ask: Callable[[], Outcome], most_seconds: float = math.inf) -> Outcome:
         """Ask again, once all has settled, if the model server was away."""
-        deadline = self._clock() + min(most_seconds, self._patience_seconds)
+        deadline = time.monotonic() + min(most_seconds, self._patience_seconds)
         broken, unreached = _broken_before.get(), 0
         if broken:
-            self._sleep(PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
             self._wait(deadline)
         while unreached < UNREACHED:
             require_client()
@@ -140,28 +123,25 @@ class Recovering:
                 if getattr(answer, "status", None) != HTTPStatus.NOT_FOUND or self._settled():
                     return answer
                 unreached += 1
+            except UpstreamRefused as refused:
+                if refused.status != HTTPStatus.NOT_FOUND or self._settled():
+                    raise
+                unreached += 1
             except NotReached:
                 unreached += 1
-                self._sleep(PAUSE_SECONDS)
+                time.sleep(PAUSE_SECONDS)
             except UpstreamUnavailable:
                 broken += 1
                 if broken >= ATTEMPTS:
                     raise
-                self._sleep(PAUSE_SECONDS)
+                time.sleep(PAUSE_SECONDS)
             if not self._wait(deadline):
                 break
         return ask()
 
     def _wait(self, deadline: float) -> bool:
         while not self._settled():
-            if self._clock() >= deadline:
+            if time.monotonic() >= deadline:
                 return False
-            self._sleep(PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
         return True
-
-
-def _noted(answer: ModelAnswer) -> ModelAnswer:
-    """Note an error as the request's failed stage; returns the answer."""
-    if not answer.ok:
-        note_failed(MODEL_SERVER)
-    return answer

@@ -1,6 +1,8 @@
 """Waits end: a request that has waited for a worker for too long is not begun, and `timeout` bounds one of v2."""
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +13,14 @@ import grpc
 import pytest
 
 from support import gates
-from support.archives import NEEDS_NGINX, pack, without_nginx
+from support.archives import NEEDS_NGINX, pack, stand_in_words, without_nginx
 from support.grpc_calls import SECONDS, refusal
 from support.multi_model import script_model, serving_many
 from support.running import Answer
 from support.stack import Stack, serving
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest
 
-WAIT_SECONDS, LONG_SECONDS = 1.0, 2.5
+WAIT_SECONDS, LONG_SECONDS, AWAY_SECONDS = 1.0, 2.5, 20.0
 SCRIPT = f"""{gates.SCRIPT.replace("time.sleep(0.01)", "pass")}
 import re
 
@@ -115,3 +117,20 @@ def test_the_model_server_has_the_time_of_a_request_s_timeout(served: Stack, tmp
     assert wrong_call == ("INVALID_ARGUMENT", WRONG)
     assert [(infer(odd).status, infer(odd).json["error"]) for odd in (True, 1.5, "5")] == [(400, WRONG)] * 3
     assert "timeout" not in infer(60_000_000, gate.mark("open")).json.get("parameters", {})
+
+
+def test_nobody_waits_longer_for_a_model_server_that_is_away(tmp_path: Path) -> None:
+    """Neither for its answer nor for the signature that a body is read by: 503 in the setting's time, not in 30 s."""
+    env = {**without_nginx(), "TFS_PROXY_MAX_WAIT_SECONDS": str(WAIT_SECONDS)}
+    with serving(*stand_in_words(tmp_path), env=env) as stack:
+        away = (tmp_path / "tensorflow_model_server").rename(tmp_path / "away")
+        os.kill(stack.children()["model_server"][0], signal.SIGKILL)
+        stack.wait_until(lambda: not stack.is_ready(), "/ping tells of it")
+        began = time.monotonic()
+        answers = [stack.invoke("1.0\n", "text/csv"), stack.invoke('{"instances": [1.0]}')]
+        assert time.monotonic() - began < AWAY_SECONDS
+        away.rename(tmp_path / "tensorflow_model_server")
+        stack.wait_until(stack.is_ready, "it is back")
+        assert stack.invoke('{"instances": [1.0]}').status == 200
+
+    assert [answer.status for answer in answers] == [503, 503]
