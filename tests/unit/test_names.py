@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tfs_proxy.values.attributes import parse_target
 from tfs_proxy.values.errors import BadInput
-from tfs_proxy.values.names import METHODS, is_loaded_model_name, is_model_name, one_entry, printable
+from tfs_proxy.values.names import LOADED_MODEL, METHODS, is_model_name, one_entry, printable
 from tfs_proxy.values.signature import Target
 
 
@@ -27,14 +27,14 @@ def test_further_lines_of_an_entry_are_indented() -> None:
 @pytest.mark.parametrize("name", ["a", "0af3", "team--a.v2_x", "a" * 64])
 def test_names_of_models_that_are_loaded_at_run_time(name: str) -> None:
     """They are names of models, too."""
-    assert is_loaded_model_name(name)
+    assert is_model_name(name, LOADED_MODEL)
     assert is_model_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, ".a", "-a", "a/b", "a b", "a\n", "\u00e9", ".."])
 def test_names_that_no_loaded_model_can_have(name: str) -> None:
     """Short enough for the path of a socket, and no path themselves."""
-    assert not is_loaded_model_name(name)
+    assert not is_model_name(name, LOADED_MODEL)
 
 
 @pytest.mark.parametrize(

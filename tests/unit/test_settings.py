@@ -5,9 +5,8 @@ import pytest
 from tfs_proxy.settings.parsers import (
     PLATFORM_VARIABLES,
     AccessLog,
-    ExtraPorts,
-    GrpcPort,
     PortRange,
+    Ports,
     for_inner_stack,
 )
 from tfs_proxy.settings.rows import unknown_variables
@@ -31,10 +30,10 @@ from tfs_proxy.values.resources import Resources
         ("TFS_PROXY_ACCESS_LOG", "off", "access_log", AccessLog("off")),
         ("TFS_PROXY_ACCESS_LOG", "slow:500", "access_log", AccessLog("slow", milliseconds=500)),
         ("TFS_PROXY_ACCESS_LOG", "Sample:0.01", "access_log", AccessLog("sample", fraction=0.01)),
-        ("TFS_PROXY_GRPC_PORT", "8500", "grpc_port", GrpcPort(8500, required=True)),
-        ("TFS_PROXY_GRPC_PORT", "Auto", "grpc_port", GrpcPort(8500, required=False)),
-        ("TFS_PROXY_EXTRA_PORTS", "Auto", "extra_ports", ExtraPorts((8501,), required=False)),
-        ("TFS_PROXY_EXTRA_PORTS", "9001, 9000,9001", "extra_ports", ExtraPorts((9001, 9000), required=True)),
+        ("TFS_PROXY_GRPC_PORT", "8500", "grpc_port", Ports((8500,), required=True)),
+        ("TFS_PROXY_GRPC_PORT", "Auto", "grpc_port", Ports((8500,), required=False)),
+        ("TFS_PROXY_EXTRA_PORTS", "Auto", "extra_ports", Ports((8501,), required=False)),
+        ("TFS_PROXY_EXTRA_PORTS", "9001, 9000,9001", "extra_ports", Ports((9001, 9000), required=True)),
         ("TFS_PROXY_DOORS", "V1, v2-script", "doors", {"v1", "v2-script"}),
         ("TFS_PROXY_DOORS", "none", "doors", set()),
         ("TFS_PROXY_INSTALL_ENVIRONMENT", "A_B,C*", "install_environment", ("A_B", "C*")),
@@ -207,7 +206,7 @@ def test_variables_of_kubernetes_services_count_as_unset() -> None:
     settings = Settings.from_env(environ)
 
     assert unknown_variables(environ, TABLE) == []
-    assert (settings.port, settings.grpc_port) == (8080, GrpcPort(8500, required=False))
+    assert (settings.port, settings.grpc_port) == (8080, Ports((8500,), required=False))
 
 
 def test_every_setting_has_help_and_a_variable_of_its_own() -> None:

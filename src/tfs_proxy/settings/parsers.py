@@ -54,15 +54,8 @@ class PortRange(Struct, frozen=True):
     high: int
 
 
-class GrpcPort(Struct, frozen=True):
-    """Port of ``TFS_PROXY_GRPC_PORT``; if it is not ``required``, the server runs without it as well."""
-
-    number: int
-    required: bool
-
-
-class ExtraPorts(Struct, frozen=True):
-    """Ports of ``TFS_PROXY_EXTRA_PORTS``; unless ``required``, the server runs without them as well."""
+class Ports(Struct, frozen=True):
+    """Ports to listen on; if they are not ``required``, the server runs without them as well."""
 
     numbers: tuple[int, ...]
     required: bool
@@ -237,35 +230,25 @@ def port_range(value: str) -> PortRange:
     return PortRange(low, high)
 
 
-def grpc_port(value: str) -> GrpcPort | None:
-    """Read a port, ``auto`` for the usual one if it is free, or ``off``, which is None."""
-    match value.strip().lower():
-        case "off":
-            return None
-        case "auto":
-            return GrpcPort(GRPC_PORT, required=False)
-        case digits if re.fullmatch(r"[0-9]{1,5}", digits) and int(digits) <= HIGHEST_PORT:
-            return GrpcPort(int(digits), required=True)
-        case _:
-            raise ValueError(f"a port from 0 to {HIGHEST_PORT}, auto or off")
+def ports(auto: int, *, several: bool) -> Callable[[str], Ports | None]:
+    """Make a parser of a port or ``several``, ``auto`` for one if it is free, or ``off``, which is None."""
+    form, low, wanted = (
+        (r"[0-9]{1,5}(?: *, *[0-9]{1,5})*", 1, "ports from 1")
+        if several
+        else (r"[0-9]{1,5}", 0, "a port from 0")
+    )
 
+    def parse(value: str) -> Ports | None:
+        text = value.strip().lower()
+        if text in {"off", "auto"}:
+            return None if text == "off" else Ports((auto,), required=False)
+        numbers = tuple(dict.fromkeys(map(int, text.split(",")))) if re.fullmatch(form, text) else ()
+        if not numbers or not low <= min(numbers) <= max(numbers) <= HIGHEST_PORT:
+            commas = " between commas" if several else ""
+            raise ValueError(f"{wanted} to {HIGHEST_PORT}{commas}, auto or off")
+        return Ports(numbers, required=True)
 
-def extra_ports(value: str) -> ExtraPorts | None:
-    """Read ports between commas, ``auto`` for TF Serving's if it is free, or ``off``, which is None."""
-    match value.strip().lower():
-        case "off":
-            return None
-        case "auto":
-            return ExtraPorts((TENSORFLOW_SERVING_PORT,), required=False)
-        case words:
-            return ExtraPorts(_ports(words), required=True)
-
-
-def _ports(words: str) -> tuple[int, ...]:
-    numbers = [word.strip() for word in words.split(",")]
-    if not all(re.fullmatch(r"[0-9]{1,5}", word) and 0 < int(word) <= HIGHEST_PORT for word in numbers):
-        raise ValueError(f"ports from 1 to {HIGHEST_PORT} between commas, auto or off")
-    return tuple(dict.fromkeys(map(int, numbers)))
+    return parse
 
 
 def capture_folder(value: str) -> str:
@@ -359,17 +342,17 @@ def check_secured(values: Mapping[str, Any], environ: Mapping[str, str]) -> None
             raise SettingsError(f"{one} can't be used without {needed}: set both.")
 
 
-def check_ports(ports: PortRange | None, instance_count: int, grpc: GrpcPort | None) -> None:
+def check_ports(safe: PortRange | None, instance_count: int, grpc: Ports | None) -> None:
     """Raise SettingsError if the port range is too small, or includes the gRPC port."""
-    if ports is None:
+    if safe is None:
         return
-    if ports.low + 2 * instance_count - 1 > ports.high:
+    if safe.low + 2 * instance_count - 1 > safe.high:
         raise SettingsError(
-            f"SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high} is too small: "
+            f"SAGEMAKER_SAFE_PORT_RANGE={safe.low}-{safe.high} is too small: "
             f"{instance_count} model server(s) need {2 * instance_count} ports."
         )
-    if grpc is not None and ports.low <= grpc.number <= ports.high:
+    if grpc is not None and safe.low <= grpc.numbers[0] <= safe.high:
         raise SettingsError(
-            f"TFS_PROXY_GRPC_PORT={grpc.number} can't be used: it is in SAGEMAKER_SAFE_PORT_RANGE="
-            f"{ports.low}-{ports.high}, which is for the model servers."
+            f"TFS_PROXY_GRPC_PORT={grpc.numbers[0]} can't be used: it is in SAGEMAKER_SAFE_PORT_RANGE="
+            f"{safe.low}-{safe.high}, which is for the model servers."
         )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.settings import parsers as parse
 from tfs_proxy.settings import rows
-from tfs_proxy.settings.parsers import HIGHEST_PORT, ExtraPorts, GrpcPort, PortRange
+from tfs_proxy.settings.parsers import HIGHEST_PORT, PortRange, Ports
 from tfs_proxy.settings.rows import Group, UseSettings, patient
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources
@@ -55,13 +55,13 @@ class Settings(UseSettings):
         "Inference Protocol, whose inferences the model answers, or v2-script, the script; page, a page at / "
         "on which browsers try the models",
         shown="v1,v2,page; v1,v2 on SageMaker")
-    grpc_port: GrpcPort | None = ADDRESSES.setting(
-        "TFS_PROXY_GRPC_PORT", parse.grpc_port, None,
+    grpc_port: Ports | None = ADDRESSES.setting(
+        "TFS_PROXY_GRPC_PORT", parse.ports(parse.GRPC_PORT, several=False), None,
         "port of gRPC, TF Serving's API and the Open Inference Protocol; 0 takes a free one; auto is 8500 if "
         "it is free, and off on SageMaker",
         shown="off; auto in the images")
-    extra_ports: ExtraPorts | None = ADDRESSES.setting(
-        "TFS_PROXY_EXTRA_PORTS", parse.extra_ports, None,
+    extra_ports: Ports | None = ADDRESSES.setting(
+        "TFS_PROXY_EXTRA_PORTS", parse.ports(parse.TENSORFLOW_SERVING_PORT, several=True), None,
         "more HTTP ports with all that the HTTP port has, between commas, behind nginx; auto is 8501 if it "
         "is free, and off if SageMaker says which ports to use",
         shown="off; auto in the images")

@@ -31,22 +31,14 @@ class ForkRequest(Struct, frozen=True):
     """A process to be forked, with its command line and environment as for exec.
 
     ``descriptors`` are the numbers that the descriptors which come along are to have in the process, the
-    first of which is its output. Linux sends it ``orphaned_signal`` when the supervisor has died.
+    first of which is its output. Linux sends it ``orphaned_signal`` when the supervisor has died. Surrogates
+    in the environment stand for bytes that are not UTF-8.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     descriptors: tuple[int, ...]
     orphaned_signal: int
-
-    def to_bytes(self) -> bytes:
-        """The line that is sent; surrogates in the environment stand for bytes that are not UTF-8."""
-        return written(self).encode() + b"\n"
-
-    @classmethod
-    def from_bytes(cls, text: bytes) -> "ForkRequest":
-        """Read a line of `to_bytes`; raises ValueError for anything else."""
-        return read(cls, text)
 
 
 def folder_for_files() -> str | None:
@@ -106,5 +98,5 @@ def written(options: Struct) -> str:
 
 
 def read(kind: type[Options], word: str | bytes) -> Options:
-    """Read a word of `written`."""
+    """Read a word of `written`; raises ValueError for anything else."""
     return convert(json.loads(word), kind)

@@ -41,26 +41,17 @@ def recorded_requests(folder: str | None) -> Path | None:
 class ModelLayout:
     """A model folder (``/opt/ml/model``, or any unpacked archive): docs/reference/aws-container.md.
 
-    ``program`` is the script's name below ``code/``.
+    ``program`` is the script's name below ``code``, which is the folder of that name in it, or another one.
     """
 
-    def __init__(self, root: Path, program: str = DEFAULT_PROGRAM) -> None:
+    def __init__(self, root: Path, program: str = DEFAULT_PROGRAM, code: Path | None = None) -> None:
         self.root = root
         self.program = program
-        self.code = root / "code"  # never searched for models
+        self.code = code or root / "code"  # never searched for models
         self.script = self.code / program
         self.lib = self.code / "lib"  # vendored packages; if it exists, requirements are not installed
         self.requirements = self.code / "requirements.txt"
         self.wheels = self.code / "wheels"  # requirements are installed from it if there is no network
-
-    @classmethod
-    def with_code(cls, root: Path, code: Path, program: str) -> "ModelLayout":
-        """The model folder ``root`` with the script ``program`` of another folder, ``code``."""
-        layout = cls(root, program)
-        layout.code, layout.script = code, code / program
-        layout.lib, layout.requirements = code / "lib", code / "requirements.txt"
-        layout.wheels = code / "wheels"
-        return layout
 
     @property
     def shown_script(self) -> Path:

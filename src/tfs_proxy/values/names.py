@@ -40,29 +40,15 @@ S3_ADDRESS = r"s3://([A-Za-z0-9][A-Za-z0-9._-]{1,254})(?:/(.*))?"
 HIGHEST_VERSION = 2**63 - 1
 METHODS = ("predict", "classify", "regress")
 
-_MODEL = re.compile(MODEL, re.ASCII)
-_LOADED_MODEL = re.compile(LOADED_MODEL, re.ASCII)
-_SERVED_MODEL = re.compile(SERVED_MODEL, re.ASCII)
-_VERSION = re.compile(VERSION, re.ASCII)
 
-
-def is_model_name(text: str) -> bool:
-    return _MODEL.fullmatch(text) is not None
-
-
-def is_loaded_model_name(text: str) -> bool:
-    """Tell if a model can be loaded at run time under this name."""
-    return _LOADED_MODEL.fullmatch(text) is not None
-
-
-def is_served_model_name(text: str) -> bool:
-    """Tell if a model of a loaded archive can have this name in the model server."""
-    return _SERVED_MODEL.fullmatch(text) is not None
+def is_model_name(text: str, pattern: str = MODEL) -> bool:
+    """Tell if a model can have this name; by `LOADED_MODEL` one that is loaded at run time."""
+    return re.fullmatch(pattern, text, re.ASCII) is not None
 
 
 def is_version(text: str) -> bool:
     """Tell if ``text`` is written as a version number, which may be above `HIGHEST_VERSION`."""
-    return _VERSION.fullmatch(text) is not None
+    return re.fullmatch(VERSION, text, re.ASCII) is not None
 
 
 def printable(text: str) -> str:

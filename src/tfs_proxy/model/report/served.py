@@ -138,7 +138,7 @@ def look_into(root: Path, settings: Settings) -> Served:
     """
     layout = ModelLayout(root).with_program(settings.program)
     if not layout.script.is_file() and settings.universal_code is not None:
-        layout = ModelLayout.with_code(root, Path(settings.universal_code), settings.program)
+        layout = ModelLayout(root, settings.program, Path(settings.universal_code))
     try:
         models = discover(root)
     except NoModelFound as error:
@@ -158,7 +158,7 @@ def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]
         model.name: name if len(models) == 1 else f"{name}{names.INNER}{model.name}" for model in models
     }
     for new_name in new_names.values():
-        if not names.is_served_model_name(new_name):
+        if not names.is_model_name(new_name, names.SERVED_MODEL):
             raise DiscoveryError(
                 f"{new_name} can't be a model's name: it must have at most {names.MOST_SERVED_CHARACTERS} "
                 "letters, digits, '.', '_' and '-', and begin with a letter or a digit."

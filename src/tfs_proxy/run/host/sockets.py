@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from itertools import product
 from pathlib import Path
 
-from tfs_proxy.settings.parsers import ExtraPorts, GrpcPort, PortRange
+from tfs_proxy.settings.parsers import PortRange, Ports
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.http_server import BACKLOG
 
@@ -95,7 +95,7 @@ def listen(host: str, port: int, advice: str = "Take another --host or --port.")
     return listener
 
 
-def listen_for_grpc(listeners: Listeners, choice: GrpcPort | None) -> list[socket.socket]:
+def listen_for_grpc(listeners: Listeners, choice: Ports | None) -> list[socket.socket]:
     """Listens on the port of the setting; nowhere if it is off, or if auto finds its port taken.
 
     Raises SettingsError if a port that was named can't be used.
@@ -105,7 +105,7 @@ def listen_for_grpc(listeners: Listeners, choice: GrpcPort | None) -> list[socke
         return opened
     try:
         for listener in listeners:
-            number = opened[0].getsockname()[1] if opened else choice.number
+            number = opened[0].getsockname()[1] if opened else choice.numbers[0]
             opened.append(listen(listener.getsockname()[0], number, "Take another TFS_PROXY_GRPC_PORT."))
     except SettingsError as error:
         if choice.required:
@@ -116,7 +116,7 @@ def listen_for_grpc(listeners: Listeners, choice: GrpcPort | None) -> list[socke
 
 
 def listen_on_extra_ports(
-    listeners: Listeners, choice: ExtraPorts | None, scheme: str = "http"
+    listeners: Listeners, choice: Ports | None, scheme: str = "http"
 ) -> list[socket.socket]:
     """Listens on the ports of the setting, at the addresses of ``listeners``; none if it is off.
 
@@ -139,7 +139,7 @@ def listen_on_extra_ports(
     return opened
 
 
-def hold_for_grpc(listener: Listener, choice: GrpcPort | None) -> socket.socket | None:
+def hold_for_grpc(listener: Listener, choice: Ports | None) -> socket.socket | None:
     """Binds the port of the setting for a child that listens on it, too; None as for `listen_for_grpc`.
 
     Nothing is accepted here. Raises SettingsError if a port that was named can't be used.

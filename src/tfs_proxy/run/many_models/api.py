@@ -21,7 +21,7 @@ from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import Load, OnDemandModels
 from tfs_proxy.run.nginx.many_models import SENDS_ON
 from tfs_proxy.values.errors import BadInput, UnknownModel, UnsupportedMediaType
-from tfs_proxy.values.names import INNER, LOADED_MODEL_RULE, is_loaded_model_name
+from tfs_proxy.values.names import INNER, LOADED_MODEL, LOADED_MODEL_RULE, is_model_name
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import JSON, parse
 from tfs_proxy.wire.routes import LOAD, LOADED, MODEL, MODELS, REACHABLE, SERVED, UNLOAD, Handlers
@@ -43,7 +43,7 @@ def read_load_request(body: bytes) -> tuple[str, str]:
     if not isinstance(fields, dict):
         raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
     name, url = _text(fields, "model_name"), _text(fields, "url")
-    if not is_loaded_model_name(name):
+    if not is_model_name(name, LOADED_MODEL):
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
         )
@@ -74,7 +74,7 @@ def page(models: Sequence[Model], query: str) -> tuple[Sequence[Model], str | No
     for token in tokens:
         with suppress(ValueError):
             last = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
-        if not is_loaded_model_name(last) or _token_after(last) != token:
+        if not is_model_name(last, LOADED_MODEL) or _token_after(last) != token:
             raise BadInput(f"{PAGE_FIELD} is not one that a list of models has given")
     rest = [model for model in models if model.name > last]
     shown = rest[:PAGE_SIZE]
@@ -170,7 +170,7 @@ class ModelsApi:
         for count in range(len(parts), 0, -1):
             loaded_name = INNER.join(parts[:count])
             with suppress(UnknownModel):
-                if is_loaded_model_name(loaded_name):
+                if is_model_name(loaded_name, LOADED_MODEL):
                     return await self._ready(request, loaded_name), loaded_name
         raise UnknownModel(f"model {name} is not loaded")
 

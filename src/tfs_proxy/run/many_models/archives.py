@@ -19,9 +19,10 @@ from tfs_proxy.values.errors import ArchiveError, BadInput, SettingsError
 from tfs_proxy.values.layout import UNIVERSAL_CODE_DIRS, Workspace
 from tfs_proxy.values.names import (
     ARCHIVE_ENDING,
+    LOADED_MODEL,
     LOADED_MODEL_RULE,
     SLASH_IN_NAME,
-    is_loaded_model_name,
+    is_model_name,
     printable,
 )
 from tfs_proxy.wire.s3_client import S3_SCHEME, parse_address, s3_client, s3_errors
@@ -130,7 +131,7 @@ def model_name(path: str) -> str:
             "a dot."
         )
     name = SLASH_IN_NAME.join(parts).removesuffix(ARCHIVE_ENDING)
-    if not is_loaded_model_name(name):
+    if not is_model_name(name, LOADED_MODEL):
         raise BadInput(
             f"{printable(path)} can't be the path of a model, because the model would be called "
             f"{printable(name)}: a name has {LOADED_MODEL_RULE}."

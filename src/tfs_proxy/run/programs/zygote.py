@@ -15,7 +15,7 @@ from tfs_proxy.run.host.processes import ForkedProcess, RunningProcess, can_watc
 from tfs_proxy.run.process import ChildProcess, ProcessSpec, ProcessState, spawn
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.settings.worker_environment import FORK_SECONDS, GO, ForkRequest
+from tfs_proxy.settings.worker_environment import FORK_SECONDS, GO, ForkRequest, written
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.processes import become_subreaper
 from tfs_proxy.wire.http_server import BACKLOG
@@ -105,11 +105,10 @@ class Zygote:
             await loop.sock_connect(connection, self._path)
             # Its output has their place, as in a process that is started with them.
             passed = [number for number in spec.pass_fds if number > STDERR]
-            request = ForkRequest(
-                spec.argv, spec.env, (STDOUT, *passed), int(spec.orphaned_signal)
-            ).to_bytes()
-            socket.send_fds(connection, [request[:1]], [output, *passed])
-            await loop.sock_sendall(connection, request[1:])
+            request = ForkRequest(spec.argv, spec.env, (STDOUT, *passed), int(spec.orphaned_signal))
+            line = written(request).encode() + b"\n"
+            socket.send_fds(connection, [line[:1]], [output, *passed])
+            await loop.sock_sendall(connection, line[1:])
             answer = b""
             while not answer.endswith(b"\n"):
                 received = await loop.sock_recv(connection, MOST_ANSWER_BYTES)

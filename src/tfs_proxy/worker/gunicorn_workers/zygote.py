@@ -25,6 +25,7 @@ from tfs_proxy.settings.worker_environment import (
     METRICS_VARIABLE,
     WORKSPACE_VARIABLE,
     ForkRequest,
+    read,
     worker_workspace,
 )
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
@@ -90,7 +91,7 @@ def _accept_one(listener: socket.socket, supervisor: int) -> tuple[ForkRequest, 
                 for descriptor in descriptors:
                     held.callback(os.close, descriptor)
                 with connection.makefile("rb") as rest:
-                    request = ForkRequest.from_bytes(begin + rest.readline())
+                    request = read(ForkRequest, begin + rest.readline())
             except (OSError, ValueError):  # it is incomplete
                 continue
             if _fork_for(supervisor):

@@ -15,7 +15,7 @@ from tfs_proxy.run.host.sockets import (
     listen_on_extra_ports,
     web_listener,
 )
-from tfs_proxy.settings.parsers import ExtraPorts, PortRange
+from tfs_proxy.settings.parsers import PortRange, Ports
 from tfs_proxy.values.errors import SettingsError
 
 pytestmark = pytest.mark.skipif(
@@ -53,11 +53,11 @@ def test_an_extra_port_that_is_taken_is_an_error_only_if_it_was_named(
 ) -> None:
     with listen(LOOPBACK, 0) as main, listen(LOOPBACK, 0) as other:
         main_port, taken = (int(listener.getsockname()[1]) for listener in (main, other))
-        assert listen_on_extra_ports([main], ExtraPorts((main_port,), required=True)) == []
-        assert listen_on_extra_ports([main], ExtraPorts((taken,), required=False)) == []
+        assert listen_on_extra_ports([main], Ports((main_port,), required=True)) == []
+        assert listen_on_extra_ports([main], Ports((taken,), required=False)) == []
         assert f"can't listen on {LOOPBACK}:{taken}" in caplog.text
         with pytest.raises(SettingsError, match=f"{taken}.*TFS_PROXY_EXTRA_PORTS"):
-            listen_on_extra_ports([main], ExtraPorts((taken,), required=True))
+            listen_on_extra_ports([main], Ports((taken,), required=True))
 
 
 def test_the_workers_sockets_are_in_the_safe_range() -> None:

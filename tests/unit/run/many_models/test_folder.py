@@ -18,7 +18,7 @@ from tfs_proxy.run.many_models.archives import (
     model_name,
 )
 from tfs_proxy.values.errors import ArchiveError, BadInput, SettingsError
-from tfs_proxy.values.names import is_loaded_model_name
+from tfs_proxy.values.names import LOADED_MODEL, is_model_name
 
 BUCKET = "models"
 
@@ -60,7 +60,7 @@ def test_every_name_can_be_one(path: str) -> None:
     except BadInput:
         return
 
-    assert is_loaded_model_name(name)
+    assert is_model_name(name, LOADED_MODEL)
     assert f"{name}.tar.gz" == path.replace("/", "--")
 
 
