@@ -32,6 +32,9 @@ SCRIPT = """
 import asyncio
 import time
 
+from prometheus_client import Counter
+
+ABOUT = Counter("asked_about", "Messages.")
 
 async def stream(messages, context):
     async for message in messages:
@@ -41,6 +44,7 @@ async def stream(messages, context):
             case "raise":
                 raise KeyError("customer")
             case "about":
+                ABOUT.inc()
                 yield f"{context.path} {context.query['a']} {context.headers['x-own']} {context.custom_attributes}"
             case "sleep":
                 time.sleep(2)
@@ -127,6 +131,7 @@ def test_any_free_path_opens_a_stream(stack: Stack) -> None:
         stream.send("about")
 
         assert stream.recv(10) == "/my/own 1 x k=v"
+    stack.wait_until(lambda: scrape(stack).total("asked_about_total") == 1, "the script's own count is shown")
     assert refused(stack, "/ping")[0] in {200, 404, 405}
     status, body = refused(stack, "/execution-parameters")
     assert (status, PATH in body) == (404, True)
@@ -154,7 +159,7 @@ def test_what_a_script_raises_closes_the_stream(stack: Stack) -> None:
         stream.send("raise")
 
         assert end_of(stream) == (1011, "KeyError: 'customer'")
-    stack.wait_for_log("inference.py:12 in stream: KeyError: 'customer'")
+    stack.wait_for_log("inference.py:15 in stream: KeyError: 'customer'")
     stack.wait_for_log("outcome=script_error close_code=1011 messages_in=1 messages_out=0")
 
 
