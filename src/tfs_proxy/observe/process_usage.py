@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from tfs_proxy.values.memory import KILOBYTE
 
@@ -23,17 +24,11 @@ class ProcessUsage(Struct, frozen=True):
     cpu_seconds: float = 0.0
     open_files: int = 0
 
-    def __add__(self, other: "ProcessUsage") -> "ProcessUsage":
-        return ProcessUsage(
-            self.resident_bytes + other.resident_bytes,
-            self.cpu_seconds + other.cpu_seconds,
-            self.open_files + other.open_files,
-        )
-
 
 def usage_of_tree(pid: int, proc: Path = PROC) -> ProcessUsage:
     """Usage of a process and its descendants; zeros for one that has ended."""
-    return sum((usage(member, proc) for member in process_tree(pid, proc)), ProcessUsage())
+    usages = (astuple(usage(member, proc)) for member in process_tree(pid, proc))
+    return ProcessUsage(*map(sum, zip(*usages, strict=True)))
 
 
 def usage(pid: int, proc: Path = PROC) -> ProcessUsage:

@@ -22,6 +22,10 @@ _ALL_RECORDS = ""
 _LABELS = frozenset({*STAGES, OTHER, _ALL_RECORDS})
 
 
+def _empty() -> tuple[Histogram, Histogram, Histogram]:
+    return Histogram(SECONDS_BOUNDS), Histogram(()), Histogram(RECORDS_BOUNDS)
+
+
 class StageCounts:
     """Counts by stage and model, for all threads; models that are not known share a value.
 
@@ -31,10 +35,7 @@ class StageCounts:
     def __init__(self) -> None:
         self._known: Container[str] = ()
         self._lock = threading.Lock()
-        self._seconds, self._failures, self._records = self._empty()
-
-    def _empty(self) -> tuple[Histogram, Histogram, Histogram]:
-        return Histogram(SECONDS_BOUNDS), Histogram(()), Histogram(RECORDS_BOUNDS)
+        self._histograms = self._seconds, self._failures, self._records = _empty()
 
     def __bool__(self) -> bool:
         return bool(self._seconds or self._failures)
@@ -61,8 +62,8 @@ class StageCounts:
     def take(self) -> ReportedStages:
         """Take what was counted since the last time."""
         with self._lock:
-            taken = self._seconds, self._failures, self._records
-            self._seconds, self._failures, self._records = self._empty()
+            taken = self._histograms
+            self._histograms = self._seconds, self._failures, self._records = _empty()
         return tuple(
             tuple(
                 (stage, model, tuple(of.counts), of.total)
@@ -74,8 +75,7 @@ class StageCounts:
     def add(self, reported: ReportedStages) -> None:
         """Add what a worker has taken, which a script may have forged."""
         with self._lock:
-            mine = self._seconds, self._failures, self._records
-            for histogram, rows in zip(mine, reported, strict=False):
+            for histogram, rows in zip(self._histograms, reported, strict=False):
                 for stage, model, counts, total in rows:
                     if stage in _LABELS:
                         labels = stage, model if not model or model in self._known else OTHER
@@ -84,14 +84,12 @@ class StageCounts:
     def forget(self, model: str) -> None:
         """Drop the series of a model that has gone."""
         with self._lock:
-            for histogram in (self._seconds, self._failures, self._records):
+            for histogram in self._histograms:
                 histogram.forget(model, at=1)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         with self._lock:
-            seconds, failures, records = (
-                each.distributions() for each in (self._seconds, self._failures, self._records)
-            )
+            seconds, failures, records = (each.distributions() for each in self._histograms)
         yield MeasuredMetric(catalogue.STAGE_DURATION, distributions=seconds)
         yield MeasuredMetric(catalogue.STAGE_ERRORS, {labels: of.total for labels, of in failures.items()})
         by_model = {labels[1:]: of for labels, of in records.items()}

@@ -206,15 +206,6 @@ def _end(connection: socket.socket) -> None:
     connection.close()
 
 
-def framing(body: bytes | Pieces | None) -> str:
-    """Header that says where the body ends."""
-    if body is None:
-        return ""
-    if isinstance(body, bytes):
-        return f"Content-Length: {len(body)}\r\n"
-    return "Transfer-Encoding: chunked\r\n"
-
-
 class Timeouts(Struct, frozen=True):
     """Limits for the parts of one request.
 
@@ -331,7 +322,11 @@ class ConnectionPool:
     ) -> Exchange:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         host = "" if "Host" in headers else self._host_header
-        head = f"{method} {path} HTTP/1.1\r\n{host}{lines}{framing(body)}\r\n".encode("latin-1")
+        if isinstance(body, bytes):
+            lines += f"Content-Length: {len(body)}\r\n"
+        elif body is not None:
+            lines += "Transfer-Encoding: chunked\r\n"
+        head = f"{method} {path} HTTP/1.1\r\n{host}{lines}\r\n".encode("latin-1")
         return Exchange(self._server, head, b"" if body is None else body, limit, self._most_bytes, look)
 
     def _open(self, seconds: float | None) -> socket.socket:

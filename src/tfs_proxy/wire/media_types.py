@@ -178,9 +178,7 @@ def _rank(candidate: str, ranges: Sequence[_Range]) -> tuple[float, int, int]:
         for media_range in ranges
         if media_range.matches(candidate)
     ]
-    if not matching:
-        return (0.0, 0, 0)
-    specificity, position, quality = max(matching)
+    specificity, position, quality = max(matching, default=(0, 0, 0.0))
     return (quality, specificity, position)
 
 

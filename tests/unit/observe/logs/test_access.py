@@ -37,7 +37,7 @@ def test_the_setting_says_which_requests_get_a_line(wanted: str, shown: tuple[st
 
 def read(stages: str, finished: FinishedRequest, refusal: str = "") -> RequestLine:
     """nginx's line of a request, read."""
-    read = read_access_line(f'@id-1 {stages} "{refusal}" '.encode() + request_line(finished).rstrip())
+    read = read_access_line(f'@id-1  {stages} "{refusal}" '.encode() + request_line(finished).rstrip())
     assert read is not None
     return read
 
@@ -72,7 +72,7 @@ def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
     assert read(stages, finished).model == model
 
 
-@pytest.mark.parametrize("raw", [b"", b"@id-1", b"@x - 200 0.1 - GET /", b"\xff" * 40])
+@pytest.mark.parametrize("raw", [b"", b"@id-1", b"@x  - 200 0.1 - GET /", b"\xff" * 40])
 def test_what_is_no_line_is_left_out(raw: bytes) -> None:
     """Nobody's text becomes an entry by accident."""
     assert read_access_line(raw) is None
