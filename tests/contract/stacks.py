@@ -18,6 +18,7 @@ MODELS = (
 """Those that the golden answers were recorded on."""
 EMBEDDED = ("--model-server", "embedded")
 SMALL = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
+KEY = "k" * 32
 SAFE_PORTS = 40
 VARIABLE = "VARIABLE_{:02}"
 
@@ -37,6 +38,13 @@ def _models(models: Path, folder: Path, env: Mapping[str, str]) -> Served:
 def nginx(models: Path, folder: Path) -> Served:
     """Models without a script, behind nginx."""
     return _models(models, folder, {})
+
+
+def keyed(models: Path, folder: Path) -> Served:
+    """The same, which asks for a key."""
+    keys = folder / "keys"
+    keys.write_text(f"ann {KEY}")
+    return _models(models, folder, {"TFS_PROXY_API_KEYS": str(keys)})
 
 
 def bare(models: Path, folder: Path) -> Served:
@@ -134,6 +142,7 @@ def folder_of_many(models: Path, folder: Path) -> Served:
 KINDS: Mapping[str, Callable[[Path, Path], Served]] = {
     "nginx": nginx,
     "bare": bare,
+    "keyed": keyed,
     "script": script,
     "queue": queue,
     "platform": _platform({}),

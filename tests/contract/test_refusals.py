@@ -14,6 +14,7 @@ import pytest
 
 from contract.conftest import Check, Start
 from contract.doors import JSON, LISTENS, LOOPBACK, ONE, Answer, Running, first_words, until
+from contract.stacks import KEY
 
 pytestmark = pytest.mark.tensorflow
 
@@ -121,6 +122,24 @@ GRPC = {
     "inference.GRPCInferenceService/RepositoryModelLoad": b"",
     "made.up.Service/Call": b"",
 }
+DOORS = (
+    "POST /invocations",
+    "POST /v1/models/half_plus_two:predict",
+    "GET /v1/models/half_plus_two",
+    "POST /v2/models/half_plus_two/infer",
+    "GET /v2",
+    "GET /metrics",
+    "GET /openapi.json",
+    "GET /execution-parameters",
+    "GET /console/facts.json",
+    "GET /nope",
+    "GET /",
+    "GET /console/main.js",
+    "GET /ping",
+    "GET /live",
+    "GET /v2/health/ready",
+    "OPTIONS /invocations",
+)
 CLOSED = {
     "404 v1 closed": "/v1/models/half_plus_two",
     "404 v2 closed": "/v2",
@@ -189,6 +208,22 @@ def test_a_model_server_that_does_not_answer_in_time_is_a_504(
     status, words = refused(answer)
     assert words in {"Timed out waiting", "The model server"}
     recorded("refusals", "script: 504 model server", [status])
+
+
+@pytest.mark.parametrize("door", [*DOORS, "grpc"])
+def test_doors_that_ask_for_a_key(stacks: Start, recorded: Check, door: str) -> None:
+    """TFS_PROXY_API_KEYS: what is answered without one, and with one."""
+    running = stacks("keyed")
+    if door == "grpc":
+        with grpc.insecure_channel(running.grpc) as channel, pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"", timeout=60)
+        recorded("refusals", "keyed: grpc", [caught.value.code().name, first_words(caught.value.details())])
+        return
+    method, path = door.split()
+    without, wanted = running.ask(method, path, None, JSON), {**JSON, "X-Api-Key": KEY}
+    words = list(refused(without)) if without.status == 401 else [without.status]
+    recorded("refusals", f"keyed: {door}", [*words, running.ask(method, path, None, wanted).status])
+    assert without.headers.get("www-authenticate") == ("Bearer" if without.status == 401 else None)
 
 
 @pytest.mark.parametrize("name", CLOSED)
