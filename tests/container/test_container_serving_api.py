@@ -30,14 +30,3 @@ def test_rest_and_grpc_are_published(plain: Path) -> None:
         assert rest.json == {"predictions": [2.5]}
         assert refused == "UNIMPLEMENTED"
         assert "deprecated" not in running.log
-
-
-def test_the_grpc_port_stays_shut_where_sagemaker_chooses_the_ports(plain: Path) -> None:
-    env = {"SAGEMAKER_BIND_TO_PORT": "8080", "SAGEMAKER_SAFE_PORT_RANGE": "21000-21999"}
-    with container(*mounted(plain), *PUBLISHED, env=env) as running:
-        with grpc.insecure_channel(grpc_address(running)) as channel:
-            refused, _ = refusal(lambda: channel.unary_unary(RELOAD)(b"", timeout=5))
-
-        assert refused in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
-        assert running.ask("GET", "/v1/models/half_plus_two").status == 200
-        assert "listening for gRPC" not in running.log

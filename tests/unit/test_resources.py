@@ -1,7 +1,5 @@
 """CPU and memory that control groups leave us, from recorded trees, and the workers that come of it."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from tfs_proxy.values.resources import (
@@ -9,10 +7,8 @@ from tfs_proxy.values.resources import (
     Resources,
     default_workers,
     group_limits,
-    group_tasks,
     groups_memory_left,
     machine_memory_left,
-    tightest,
 )
 
 MEGABYTE = 1024 * 1024
@@ -21,6 +17,7 @@ NO_LIMIT_V1 = "9223372036854771712\n"
 V1_IN_DOCKER = """\
 12:memory:/docker/2a5d
 11:cpuset:/docker/2a5d
+8:pids:/docker/2a5d
 4:cpu,cpuacct:/docker/2a5d
 1:name=systemd:/docker/2a5d
 0::/system.slice/containerd.service
@@ -30,14 +27,16 @@ V1_IN_DOCKER = """\
 @pytest.mark.parametrize(
     ("memberships", "files", "limits"),
     [
-        pytest.param("0::/\n", {"memory.stat": "anon 1\n"}, (None, None), id="v2, host, no limits"),
+        pytest.param("0::/\n", {"memory.stat": "anon 1\n"}, (None, None, None), id="v2, host, no limits"),
         pytest.param(
             "0::/\n",
             {"cpu.max": "150000 100000\n", "memory.max": f"{2 * GIGABYTE}\n"},
-            (1.5, 2 * GIGABYTE),
+            (1.5, 2 * GIGABYTE, None),
             id="v2, container",
         ),
-        pytest.param("0::/\n", {"cpu.max": "max 1\n", "memory.max": "max\n"}, (None, None), id="v2, max"),
+        pytest.param(
+            "0::/\n", {"cpu.max": "max 1\n", "memory.max": "max\n"}, (None, None, None), id="v2, max"
+        ),
         pytest.param(
             "0::/user.slice/user-0.slice/run-r1.scope\n",
             {
@@ -45,14 +44,19 @@ V1_IN_DOCKER = """\
                 "user.slice/user-0.slice/run-r1.scope/memory.max": "4294967296\n",
                 "user.slice/user-0.slice/cpu.max": "400000 100000\n",
                 "user.slice/user-0.slice/memory.max": "max\n",
+                "user.slice/user-0.slice/pids.max": "max\n",
+                "user.slice/pids.max": "64\n",
                 "user.slice/cpu.max": "300000 100000\n",
                 "user.slice/memory.max": "1073741824\n",
             },
-            (3.0, GIGABYTE),
+            (3.0, GIGABYTE, 64),
             id="v2, nested: the smallest on the way up",
         ),
         pytest.param(
-            "0::/../../pod7\n", {"cpu.max": "50000 100000\n"}, (0.5, None), id="v2, outside its namespace"
+            "0::/../../pod7\n",
+            {"cpu.max": "50000 100000\n"},
+            (0.5, None, None),
+            id="v2, outside its namespace",
         ),
         pytest.param(
             V1_IN_DOCKER,
@@ -61,7 +65,7 @@ V1_IN_DOCKER = """\
                 "cpu/cpu.cfs_period_us": "100000\n",
                 "memory/memory.limit_in_bytes": "536870912\n",
             },
-            (2.5, 512 * MEGABYTE),
+            (2.5, 512 * MEGABYTE, None),
             id="v1, container: its own group is the top of the mount",
         ),
         pytest.param(
@@ -75,16 +79,18 @@ V1_IN_DOCKER = """\
                 "cpu/cpu.cfs_period_us": "100000\n",
                 "memory/docker/2a5d/memory.limit_in_bytes": "2147483648\n",
                 "memory/memory.limit_in_bytes": NO_LIMIT_V1,
+                "pids/docker/2a5d/pids.max": "100\n",
+                "pids/pids.max": "max\n",
             },
-            (4.0, 2 * GIGABYTE),
+            (4.0, 2 * GIGABYTE, 100),
             id="v1, seen from the host",
         ),
-        pytest.param("", {}, (None, None), id="no control groups"),
-        pytest.param("0::/\n", {"cpu.max": "\n", "memory.max": "x\n"}, (None, None), id="unreadable"),
+        pytest.param("", {}, (None, None, None), id="no control groups"),
+        pytest.param("0::/\n", {"cpu.max": "\n", "memory.max": "x\n"}, (None, None, None), id="unreadable"),
     ],
 )
 def test_limits_are_the_smallest_of_every_group_upwards(
-    memberships: str, files: dict[str, str], limits: tuple[float | None, int | None]
+    memberships: str, files: dict[str, str], limits: tuple[float | None, int | None, int | None]
 ) -> None:
     """Both versions of control groups, in a container and on a host."""
     assert group_limits(memberships, files.get) == limits
@@ -123,26 +129,6 @@ def test_workers_are_the_smaller_of_cores_and_what_memory_holds(
     workers = default_workers(resources, models_bytes)
 
     assert (workers.count, workers.reason) == (count, reason)
-
-
-@pytest.mark.parametrize(
-    ("memberships", "files", "tasks"),
-    [
-        ("0::/a/b\n", {"a/b/pids.max": "max\n", "a/pids.max": "64\n"}, 64),
-        (
-            "8:pids:/docker/2a5d\n0::/\n",
-            {"pids/docker/2a5d/pids.max": "100\n", "pids/pids.max": "max\n"},
-            100,
-        ),
-        ("0::/\n", {}, None),
-    ],
-    ids=["v2: on the way up", "v1", "no limit"],
-)
-def test_tasks_are_limited_by_the_smallest_group(
-    memberships: str, files: Mapping[str, str], tasks: int | None
-) -> None:
-    """Processes and threads together, in both versions of control groups."""
-    assert group_tasks(memberships, files.get) == tasks
 
 
 V2_STAT = f"""\
@@ -234,11 +220,3 @@ def test_the_machine_tells_what_is_available() -> None:
 
     assert list(machine_memory_left(meminfo)) == [MemoryLeft(16384000 * 1024, 8192000 * 1024)]
     assert list(machine_memory_left("MemTotal:       16384000 kB\n")) == []
-
-
-def test_the_tightest_decides() -> None:
-    """The machine may be fuller than the container, or the other way round."""
-    container, machine = MemoryLeft(GIGABYTE, 300), MemoryLeft(16 * GIGABYTE, 200)
-
-    assert tightest([container, machine]) == machine
-    assert tightest([]) is None

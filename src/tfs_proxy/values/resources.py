@@ -186,17 +186,17 @@ class Machine(Struct, frozen=True):
 
 def available_resources() -> Resources:
     """Read the limits of this process."""
-    cpu_limit, memory_limit = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
+    cpu_limit, memory_limit, tasks = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = [size for size in (memory_limit, _memory_of_the_machine()) if size is not None]
-    tasks = group_tasks(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
     return Resources(cores, cpu_limit, min(memory, default=None), tasks)
 
 
 def memory_left() -> MemoryLeft | None:
     """Memory that this process can still take, by the tightest limit on it; None if nothing limits it."""
     groups = groups_memory_left(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
-    return tightest([*groups, *machine_memory_left(_text(MACHINE_MEMORY) or "")])
+    rooms = [*groups, *machine_memory_left(_text(MACHINE_MEMORY) or "")]
+    return min(rooms, key=lambda room: room.free_bytes, default=None)
 
 
 def memory_kills() -> int:
@@ -207,10 +207,6 @@ def memory_kills() -> int:
         if not controllers or "memory" in controllers
     ]
     return sum(_numbers(_text(GROUPS / name) or "").get("oom_kill", 0) for name in names)
-
-
-def tightest(rooms: Iterable[MemoryLeft]) -> MemoryLeft | None:
-    return min(rooms, key=lambda room: room.free_bytes, default=None)
 
 
 def raise_descriptor_limit() -> str | None:
@@ -238,13 +234,14 @@ def most_descriptors() -> int:
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, int | None]:
-    """CPU limit in cores and memory limit in bytes, the smallest on the way up; None without one.
+def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, int | None, int | None]:
+    """Limits of CPU in cores, memory in bytes, and tasks: the smallest on the way up; None without one.
 
     ``memberships`` is the text of ``/proc/self/cgroup``. Both versions of control groups are understood.
     """
     cpus: list[float] = []
     sizes: list[int] = []
+    tasks: list[int] = []
     for controllers, group in _groups(memberships):
         if not controllers:
             cpus.extend(_cpus((read(f"{group}cpu.max") or "").split()))
@@ -254,16 +251,9 @@ def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, i
             cpus.extend(_cpus([(read(name) or "").strip() for name in names]))
         if "memory" in controllers:
             sizes.extend(_size(read(f"memory/{group}memory.limit_in_bytes")))
-    return min(cpus, default=None), min(sizes, default=None)
-
-
-def group_tasks(memberships: str, read: ReadGroupFile) -> int | None:
-    """The smallest ``pids.max`` on the way up, None without one; arguments are those of `group_limits`."""
-    limits: list[int] = []
-    for controllers, group in _groups(memberships):
         if not controllers or "pids" in controllers:
-            limits.extend(_size(read(f"{'pids/' if controllers else ''}{group}pids.max")))
-    return min(limits, default=None)
+            tasks.extend(_size(read(f"{'pids/' if controllers else ''}{group}pids.max")))
+    return min(cpus, default=None), min(sizes, default=None), min(tasks, default=None)
 
 
 def groups_memory_left(memberships: str, read: ReadGroupFile) -> Iterator[MemoryLeft]:
