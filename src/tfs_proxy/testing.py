@@ -221,13 +221,9 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
     )
     if contents.script_model and contents.script:
         script_model = load_script_model(contents.script, contents.import_paths)
-        return create_app(deployment, None, script_model, ping=_healthy)
+        return create_app(deployment, None, script_model)
     loaded = load_script(contents.script, contents.import_paths) if contents.script else None
-    return create_app(deployment, model_server, loaded, ping=_healthy)
-
-
-def _healthy() -> tuple[int, bytes]:
-    return 200, b""
+    return create_app(deployment, model_server, loaded)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.guard import PASSES, PREFLIGHT, REFUSALS, Guard
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, METRICS, OPENAPI, PING
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.errors import install
@@ -30,14 +30,7 @@ from tfs_proxy.worker.inference_resources import Serves, add_routes
 from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
 from tfs_proxy.worker.sessions import InvocationsResource, SessionInvocations
-from tfs_proxy.worker.status import (
-    ExecutionParameters,
-    FetchMetrics,
-    MetricsResource,
-    OpenApiResource,
-    Ping,
-    PingResource,
-)
+from tfs_proxy.worker.status import ExecutionParameters, OpenApiResource
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.script.script_model import ScriptModel
@@ -117,18 +110,16 @@ def create_app(
     upstream: Upstream | None,
     script: "Script | ScriptModel | None" = None,
     *,
-    ping: Ping,
     pass_on: PassOn | None = None,
     ledger: Ledger | None = None,
-    metrics: FetchMetrics | None = None,
     ask_control_api: AskControlApi | None = None,
     serves: Serves | None = None,
     owns_upstream: bool = True,
 ) -> ContainerApp:
-    """Make a WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
+    """Make a WSGI app that serves the models of ``deployment``: ``POST /invocations`` and more.
 
-    ``upstream`` sends requests to the model servers, None if the script is the model; ``ping``, ``metrics``
-    and ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is
+    ``upstream`` sends requests to the model servers, None if the script is the model; ``ask_control_api``
+    answers what the supervisor knows, such as ``GET /ping``. ``pass_on`` asks TF Serving's REST API; without it, that is
     not published. ``ledger`` bounds the memory that the requests of all workers take. All errors are answered
     as ``{"error": text}``. The script's ``init(context)`` has run, or its model is loaded, before this
     returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
@@ -138,9 +129,6 @@ def create_app(
     known = {deployment.default_model, *deployment.models}
     app = ContainerApp(watch, known, middleware=[Entrance(deployment)])
     install(app, one_of_many=deployment.loaded_as is not None)
-    app.add_route(PING.path, PingResource(ping))
-    if metrics is not None:
-        app.add_route(METRICS.path, MetricsResource(metrics))
     bodies, plane = BodyReader(deployment, ledger), None
     if upstream is not None:
         if owns_upstream:

@@ -11,7 +11,7 @@ import falcon
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.serving.upstream.rest import has_available
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import LIVE, LIVENESS, READY, SERVED_MODELS, SERVER
+from tfs_proxy.wire.routes import LIVE, LIVENESS, METRICS, PING, READY, SERVED_MODELS, SERVER
 from tfs_proxy.worker.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
@@ -57,10 +57,10 @@ class ServingApi:
                 resp.set_header(name, value)
 
 
-AskControlApi = Callable[[str, str, bytes], HttpResponse]
-"""Function from method, path and body of a request to the control API's answer."""
+AskControlApi = Callable[[str, str, bytes, Mapping[str, str]], HttpResponse]
+"""Function from method, path, body and headers of a request to the control API's answer."""
 
-_RELAYED = (LIVENESS, SERVED_MODELS, SERVER, LIVE, READY)
+_RELAYED = (PING, METRICS, LIVENESS, SERVED_MODELS, SERVER, LIVE, READY)
 RELAYED = re.compile(rf"(?:{'|'.join(route.regex() for route in _RELAYED)})\Z")
 ANSWERED = ("Content-Type", "Allow")
 
@@ -73,7 +73,8 @@ def add_relay(
     def relay(req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
         with bodies.budget() as budget:
             body = bodies.read(req, budget)
-        answer = ask("GET" if req.method == "HEAD" else req.method, req.path, body)
+        headers = {"Accept": accept} if (accept := req.get_header("Accept")) else {}
+        answer = ask("GET" if req.method == "HEAD" else req.method, req.path, body, headers)
         resp.status, resp.data, resp.content_type = answer.status, answer.body, None
         for name in ANSWERED:
             if (value := answer.header(name)) is not None:

@@ -1,4 +1,4 @@
-"""Resources GET /ping, /metrics, /execution-parameters and /openapi.json, for platforms."""
+"""Resources GET /execution-parameters and /openapi.json, for platforms."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,53 +12,11 @@ from tfs_proxy.serving.script.load import Script
 from tfs_proxy.values.deployment import Deployment, TransformLimits
 from tfs_proxy.values.errors import RequestError
 from tfs_proxy.values.signature import Signature, Target
-from tfs_proxy.wire.http_messages import HttpResponse
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.script.script_model import ScriptModel
 
-Ping = Callable[[], tuple[int, bytes]]
-"""Function that asks the control API; returns HTTP status and body of its answer."""
-
 SignaturesOf = Callable[[Target], Mapping[str, Signature]]
-
-FetchMetrics = Callable[[str | None], HttpResponse]
-"""Function that asks the control API for its metrics in the form that an Accept header names."""
-
-
-class PingResource:
-    """Relays the supervisor's answer: 200 and empty, or 503 and ``{"error": reason}``.
-
-    nginx asks the control API itself and never comes here.
-    """
-
-    method = "GET"
-
-    def __init__(self, ping: Ping) -> None:
-        self._ping = ping
-
-    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the health of the whole container (docs/reference/sagemaker.md)."""
-        resp.status, resp.data = self._ping()
-        if not resp.data:
-            resp.content_type = None
-
-    on_head = on_get
-
-
-class MetricsResource:
-    """Relays the supervisor's metrics; nginx asks the control API itself and never comes here."""
-
-    method = "GET"
-
-    def __init__(self, fetch: FetchMetrics) -> None:
-        self._fetch = fetch
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        answer = self._fetch(req.get_header("Accept"))
-        resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.header("Content-Type")
-
-    on_head = on_get
 
 
 class ExecutionParameters:

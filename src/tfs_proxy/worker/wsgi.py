@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from tfs_proxy.serving.upstream.instances import ask, fetch_deployment, metrics, ping, settled
+from tfs_proxy.serving.upstream.instances import ask, fetch_deployment, settled
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.layout import Workspace
@@ -17,8 +17,8 @@ def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
     control, deployment = workspace.control_socket, fetch_deployment(workspace.control_socket)
     times, total_bytes = deployment.times, deployment.bodies.decoded_total_bytes
     ledger = MemoryLedger(workspace.memory_ledger, total_bytes, min(WAIT_SECONDS, times.wait_seconds))
-    create = partial(create_app, ping=partial(ping, control), ledger=ledger)
-    create_whole = partial(create, metrics=partial(metrics, control), ask_control_api=partial(ask, control))
+    create = partial(create_app, ledger=ledger)
+    create_whole = partial(create, ask_control_api=partial(ask, control))
     if deployment.script_model is not None:
         from tfs_proxy.serving.script.script_model import load_script_model
 

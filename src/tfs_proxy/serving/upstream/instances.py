@@ -14,7 +14,7 @@ from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import DEPLOYMENT, HEARTBEAT, METRICS, PING, SETTLED, STREAMS
+from tfs_proxy.wire.routes import DEPLOYMENT, HEARTBEAT, SETTLED, STREAMS
 
 TIMEOUT_SECONDS = 5.0
 
@@ -34,21 +34,13 @@ def fetch_deployment(control_socket: Path) -> Deployment:
         raise UpstreamUnavailable("The supervisor's deployment can't be read.") from error
 
 
-def ping(control_socket: Path) -> tuple[int, bytes]:
-    """Status and body of the supervisor's answer to ``GET /ping``; raises as `fetch_deployment`."""
-    answer = ask(control_socket, "GET", PING.path)
-    return answer.status, answer.body
-
-
-def metrics(control_socket: Path, accept: str | None) -> HttpResponse:
-    """Ask the supervisor for ``GET /metrics``, in the form that ``accept`` asks for; raises as `ping`."""
-    return ask(control_socket, "GET", METRICS.path, headers={} if accept is None else {"Accept": accept})
-
-
 def ask(
     control_socket: Path, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> HttpResponse:
-    """Send a request, a client's or an own one, to the supervisor; raises as `ping`."""
+    """Send a request, a client's or an own one, to the supervisor.
+
+    Raises UpstreamUnavailable and UpstreamTimeout.
+    """
     timeouts = Timeouts(TIMEOUT_SECONDS, connect_seconds=TIMEOUT_SECONDS)
     connect = connect_unix(control_socket)
     with closing(
@@ -61,7 +53,7 @@ def ask(
 def report_state(control_socket: Path, state: WorkerState) -> WorkerOrder:
     """Tell the supervisor a worker's state; one that is ready waits for its release, but not for long.
 
-    Raises as `ping`.
+    Raises as `ask`.
     """
     answer = ask(control_socket, "POST", HEARTBEAT.path, encode(state))
     try:
@@ -71,7 +63,7 @@ def report_state(control_socket: Path, state: WorkerState) -> WorkerOrder:
 
 
 def report_streams(control_socket: Path, report: StreamReport) -> None:
-    """Tell the supervisor of a process's streams; raises as `ping`."""
+    """Tell the supervisor of a process's streams; raises as `ask`."""
     ask(control_socket, "POST", STREAMS.path, encode(report))
 
 

@@ -86,7 +86,7 @@ def make_front(tmp_path: Path) -> MakeFront:
             doors=Doors(open_inference=open_inference),
             inner_names={} if nickname is None else {nickname: "half"},
         )
-        app = create_app(served, upstream, script, ping=lambda: (200, b""), serves=serves)
+        app = create_app(served, upstream, script, serves=serves)
         return Front(falcon.testing.TestClient(app), upstream, says)
 
     return make

@@ -33,7 +33,7 @@ class Control:
 
     seen: list[tuple[str, str, bytes]] = field(default_factory=list)
 
-    def __call__(self, method: str, path: str, body: bytes) -> HttpResponse:
+    def __call__(self, method: str, path: str, body: bytes, _: Mapping[str, str]) -> HttpResponse:
         self.seen.append((method, path, body))
         return HttpResponse(
             405, b'{"error": "no"}', {"Content-Type": "application/json", "Allow": "PUT", "Server": "x"}
@@ -59,7 +59,6 @@ def client_of(
     app = create_app(
         deployment(),
         FakeUpstream(),
-        ping=lambda: (200, b""),
         pass_on=server or ModelServer(ModelAnswer(200, status)),
         ask_control_api=control,
     )

@@ -242,7 +242,7 @@ def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
         script_model=str(tmp_path),
         doors=Doors(open_inference="script"),
     )
-    app = create_app(served, None, load_script_model(str(path)), ping=lambda: (200, b""))
+    app = create_app(served, None, load_script_model(str(path)))
     return falcon.testing.TestClient(app)
 
 

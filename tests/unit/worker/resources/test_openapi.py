@@ -28,7 +28,7 @@ def test_a_script_model(tmp_path: Any) -> None:
         script_model=str(tmp_path),
         doors=Doors(open_inference="script"),
     )
-    app = create_app(deployment, None, script_model, ping=lambda: (200, b""))
+    app = create_app(deployment, None, script_model)
 
     document = falcon.testing.TestClient(app).simulate_get("/openapi.json").json
 
