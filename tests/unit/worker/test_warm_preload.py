@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.worker.gunicorn_workers.preload import ModelHasModule, imported_names, names_in, preload
+from tfs_proxy.worker.gunicorn_workers.preload import imported_names, preload
 
 
 @pytest.fixture
@@ -22,29 +22,12 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_names_are_those_of_modules_packages_and_libraries(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    for file in ("module.py", "library.cpython-311-x86_64-linux-gnu.so", "two.part.name"):
-        (tmp_path / file).touch()
-
-    assert names_in([tmp_path]) == {"package", "module", "library", "two"}
-
-
 def test_a_module_that_is_looked_for_in_vain_counts(modules: Path) -> None:
     """A model that has the module would have had it imported."""
     try:
         assert preload(["asking_module"]) == {"asking_module", "optional_module"}
     finally:
         gc.unfreeze()
-
-
-def test_no_module_of_the_model_is_imported_or_taken_for_missing(modules: Path) -> None:
-    """The module that asks for it is not left behind either, with its second choice."""
-    with pytest.raises(ModelHasModule, match="optional_module"):
-        preload(["asking_module"], {"optional_module"})
-
-    assert "asking_module" not in sys.modules
-    assert not any(type(finder).__name__ == "LookedUp" for finder in sys.meta_path)
 
 
 def test_what_is_imported_before_counts() -> None:

@@ -98,17 +98,6 @@ def test_an_answer_has_the_name_that_was_asked_for(make_front: Any) -> None:
     assert front.client.simulate_get("/v2/models/nick").json["name"] == "nick"
 
 
-@pytest.mark.parametrize("path", ["", "/ready", "/versions/..%2F1", "/versions/a-b"])
-def test_what_is_not_there_is_a_404(front: Any, error_of: ErrorOf, path: str) -> None:
-    """Other models, and text that is neither a version nor a label."""
-    model = "half" if path.startswith("/versions") else "other"
-
-    result = front.client.simulate_get(f"/v2/models/{model}{path}")
-
-    assert result.status_code == 404
-    assert error_of(result)
-
-
 @pytest.mark.parametrize("size", ["x", "-1", "1.0", "9" * 30, ""])
 def test_an_odd_header_is_refused(front: Any, error_of: ErrorOf, size: str) -> None:
     result = post(front, request(), **{INFERENCE_HEADER_LENGTH: size})

@@ -189,25 +189,6 @@ def test_async_functions(make_front: MakeFront) -> None:
     assert front.post("x").json == [1, [[2.5]] * 5, [2.5]]
 
 
-def test_init_and_close(make_front: MakeFront, tmp_path: Any) -> None:
-    """init(context) runs once before the first request and may predict; close() once at the end."""
-    log = tmp_path / "log"
-    front = make_front(
-        f"log = open({str(log)!r}, 'a', buffering=1)\n"
-        "async def init(context):\n"
-        "    y = (await context.predict_async([1.0]))['y'].tolist()\n"
-        "    log.write(f'init {context.model_name} {context.signature.name} {dict(context.models)} {y};')\n"
-        "def handler(data, context): log.write('call;'); return 'x'\n"
-        "def close(): log.write('close;'); log.close()\n"
-    )
-    front.post("x")
-    front.client.app.close()
-    front.client.app.close()
-
-    assert log.read_text() == "init half serving_default {'half': (1,)} [2.5];call;close;"
-    assert front.upstream.closed
-
-
 @pytest.mark.parametrize(
     "own",
     [

@@ -1,6 +1,5 @@
 """A script that is the model itself, behind /invocations: the contract of AWS's toolkits."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -178,15 +177,6 @@ def test_an_archive_of_neither_kind_is_refused(tmp_path: Path, script: str, word
         pass
 
 
-def test_the_program_can_be_named(tmp_path: Path) -> None:
-    """SAGEMAKER_PROGRAM is a file in code/, with or without its ending."""
-    settings = Settings.from_env({"SAGEMAKER_PROGRAM": "featurizer"})
-    with testing.load(model_folder(tmp_path, MODEL_FN, "featurizer.py"), settings=settings) as script:
-        reply = script.post("[1]")
-
-    assert json.loads(reply.body) == [2]
-
-
 def test_functions_may_come_from_another_module(tmp_path: Path) -> None:
     """A star import hides them from a reader, not from the start."""
     root = model_folder(tmp_path, "from elsewhere import *\n")
@@ -197,23 +187,3 @@ def test_functions_may_come_from_another_module(tmp_path: Path) -> None:
     (root / "code" / "elsewhere.py").write_text("x = 1\n")
     with pytest.raises(ScriptLoadError, match="defines no model_fn"), testing.load(root):
         pass
-
-
-def test_async_functions_and_streams_are_answers(tmp_path: Path) -> None:
-    text = (
-        MODEL_FN
-        + """
-async def input_fn(data, content_type):
-    return data
-
-async def predict_fn(data, model):
-    return (piece for piece in (data, "!"))
-
-def output_fn(prediction, accept):
-    return prediction, "text/plain"
-"""
-    )
-    with testing.load(model_folder(tmp_path, text)) as script:
-        reply = script.post("[1]")
-
-    assert (reply.text, reply.pieces) == ("[1]!", (b"[1]", b"!"))
