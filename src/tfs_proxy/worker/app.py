@@ -22,7 +22,7 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.guard import PASSES, PREFLIGHT, REFUSALS, Guard
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI, PING
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.errors import install
@@ -119,10 +119,10 @@ def create_app(
     """Make a WSGI app that serves the models of ``deployment``: ``POST /invocations`` and more.
 
     ``upstream`` sends requests to the model servers, None if the script is the model; ``ask_control_api``
-    answers what the supervisor knows, such as ``GET /ping``. ``pass_on`` asks TF Serving's REST API; without it, that is
-    not published. ``ledger`` bounds the memory that the requests of all workers take. All errors are answered
-    as ``{"error": text}``. The script's ``init(context)`` has run, or its model is loaded, before this
-    returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
+    answers what the supervisor knows, such as ``GET /ping``. ``pass_on`` asks TF Serving's REST API; without
+    it, that is not published. ``ledger`` bounds the memory that the requests of all workers take. All errors
+    are answered as ``{"error": text}``. The script's ``init(context)`` has run, or its model is loaded,
+    before this returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
     ``owns_upstream``.
     """
     watch = DeadlineWatch(deployment.times.script_seconds, deployment.script_folder)
@@ -152,7 +152,11 @@ def create_app(
         if plane is not None and script is not None and deployment.doors.open_inference != BY_SCRIPT:
             inference = ModelInvocations(deployment, bodies, plane)
         signature = None if plane is None else plane.signature
-        healthy = (lambda: ping()[0] == HTTPStatus.OK) if app.health is not None else (lambda: True)
+        ask = ask_control_api if app.health is not None else None
+
+        def healthy() -> bool:
+            return ask is None or ask("GET", PING.path, b"", {}).status == HTTPStatus.OK
+
         add_routes(app, deployment, inference, signature, serves, healthy)
     signatures_of = plane.signatures_of if plane else lambda _: {}
     app.add_route(OPENAPI.path, OpenApiResource(deployment, signatures_of, script))
