@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
+from support.certificates import Authority
 from support.embedded_client import ask, call, predict_arrays, predicted
 from support.gates import gate
 from support.grpc_calls import PREDICT, ones, refusal
@@ -247,31 +247,22 @@ def test_records_of_no_request(warmed: EmbeddedServer, name: str, outcome: str) 
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl on PATH")
-    folder = tmp_path_factory.mktemp("tls")
-    command = (
-        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    )
-    subprocess.run(
-        [openssl, *command.split(), "-keyout", str(folder / "key"), "-out", str(folder / "cert")],
-        check=True,
-        capture_output=True,
-    )
-    return (folder / "key").read_text(), (folder / "cert").read_text()
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    """A key, its certificate, and that of the CA."""
+    authority = Authority(tmp_path_factory.mktemp("tls"))
+    key = authority.sign("server")
+    return key.read_text(), key.with_suffix(".crt").read_text(), authority.path.read_text()
 
 
 @pytest.fixture(scope="module")
 def flagged_server(
-    saved_models: Path, tmp_path_factory: pytest.TempPathFactory, certificate: tuple[str, str]
+    saved_models: Path, tmp_path_factory: pytest.TempPathFactory, certificates: tuple[str, str, str]
 ) -> Iterator[EmbeddedServer]:
     """A server whose options each need a flag: TLS, health, metrics and CORS."""
     folder = tmp_path_factory.mktemp("flagged")
-    key, cert = map(json.dumps, certificate)
+    key, cert, authority = map(json.dumps, certificates)
     ssl, monitoring = folder / "ssl.txt", folder / "monitoring.txt"
-    ssl.write_text(f"server_key: {key} server_cert: {cert} custom_ca: {cert} client_verify: true")
+    ssl.write_text(f"server_key: {key} server_cert: {cert} custom_ca: {authority} client_verify: true")
     monitoring.write_text("prometheus_config { enable: true }")
     flags = [
         f"--model_base_path={saved_models / 'half_plus_two'}",
@@ -314,18 +305,18 @@ def requests_counted(server: EmbeddedServer) -> int:
 
 
 def test_tls_is_for_clients_with_a_certificate(
-    flagged_server: EmbeddedServer, certificate: tuple[str, str]
+    flagged_server: EmbeddedServer, certificates: tuple[str, str, str]
 ) -> None:
     """On the port and on the unix socket; `client_verify` ends another's connection before any call."""
-    key, cert = (text.encode() for text in certificate)
-    trusted = grpc.ssl_channel_credentials(cert, key, cert)
+    key, cert, authority = (text.encode() for text in certificates)
+    trusted = grpc.ssl_channel_credentials(authority, key, cert)
     name = [("grpc.ssl_target_name_override", "localhost")]
     port = f"localhost:{flagged_server.grpc_port}"
     for address in (port, f"unix:{flagged_server.grpc_socket}"):
         with grpc.secure_channel(address, trusted, name) as channel:
             answer = channel.unary_unary(HEALTH)(b"", timeout=60, wait_for_ready=True)
             assert HealthCheckResponse.FromString(answer).status == HealthCheckResponse.SERVING
-    with grpc.secure_channel(port, grpc.ssl_channel_credentials(cert)) as channel:
+    with grpc.secure_channel(port, grpc.ssl_channel_credentials(authority)) as channel:
         assert refusal(lambda: channel.unary_unary(HEALTH)(b"", timeout=60))[0] == "UNAVAILABLE"
 
 

@@ -1,9 +1,7 @@
 """An archive at an ``https://`` address: read by ranges, again after a break, and of one version only."""
 
 import re
-import shutil
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from support.certificates import Authority
 from tfs_proxy.model import stores
 from tfs_proxy.model.stores import download, is_remote
 from tfs_proxy.values.errors import ArchiveError
@@ -60,21 +59,13 @@ class Files(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl on PATH")
-    key, certificate = tmp_path / "key", tmp_path / "certificate"
-    words = (
-        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    )
-    words += " -addext basicConstraints=critical,CA:FALSE"
-    more = ("-keyout", str(key), "-out", str(certificate))
-    subprocess.run([openssl, *words.split(), *more], check=True, capture_output=True)
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    authority = Authority(tmp_path)
+    key = authority.sign("server")
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     monkeypatch.setattr(stores, "PART_BYTES", 1_000_000)
     monkeypatch.setattr(Files, "asked", [])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(key.with_suffix(".crt"), key)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

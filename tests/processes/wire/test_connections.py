@@ -1,9 +1,7 @@
 """The HTTP client over real sockets: TLS, unix sockets and bodies in pieces."""
 
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.certificates import Authority
 from tfs_proxy.values.errors import NotReached, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_tls, connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
@@ -51,29 +50,11 @@ def answer_all(connection: socket.socket) -> None:
         connection.sendall(ANSWER)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a key and a certificate for localhost."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl on PATH")
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    names = ["-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run(
-        [openssl, *words.split(), *names, "-keyout", str(path), "-out", str(path.with_suffix(".crt"))],
-        check=True,
-        capture_output=True,
-    )
-    path.write_text(path.read_text() + path.with_suffix(".crt").read_text())
-    return path
-
-
 @contextmanager
-def tls_server(certificate: Path, handle: Handle) -> Iterator[int]:
+def tls_server(authority: Authority, handle: Handle) -> Iterator[int]:
     """A TLS server on localhost; its port."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
+    context, key = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), authority.sign("server")
+    context.load_cert_chain(key.with_suffix(".crt"), key)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
 
@@ -85,9 +66,10 @@ def tls_server(certificate: Path, handle: Handle) -> Iterator[int]:
         yield port
 
 
-def test_tls_connections_are_kept(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_connections_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two requests share a handshake, with a server whose certificate is trusted."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     handshakes: list[None] = []
 
     def count(session: socket.socket) -> None:
@@ -95,7 +77,7 @@ def test_tls_connections_are_kept(certificate: Path, monkeypatch: pytest.MonkeyP
         answer_all(session)
 
     with (
-        tls_server(certificate, count) as port,
+        tls_server(authority, count) as port,
         closing(ConnectionPool("localhost", port, Timeouts(60), connect=connect_tls)) as connections,
     ):
         bodies = [connections.request("POST", "/", b"x", {}).body for _ in range(2)]
@@ -104,9 +86,9 @@ def test_tls_connections_are_kept(certificate: Path, monkeypatch: pytest.MonkeyP
     assert len(handshakes) == 1
 
 
-def test_a_tls_server_that_is_not_trusted_is_not_reached(certificate: Path) -> None:
+def test_a_tls_server_that_is_not_trusted_is_not_reached(tmp_path: Path) -> None:
     """No byte of a request goes to a server with a certificate of its own making."""
-    with tls_server(certificate, answer_all) as port, pytest.raises(NotReached) as caught:
+    with tls_server(Authority(tmp_path), answer_all) as port, pytest.raises(NotReached) as caught:
         get("localhost", port, "/", 60, connect=connect_tls)
 
     assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
