@@ -1,10 +1,10 @@
-"""What a child prints, read by the supervisor: in order, bounded, and without holding anybody up."""
+"""What a child prints, read by the supervisor: in order, and without holding anybody up."""
 
 import asyncio
 import os
 from collections.abc import Callable
 
-from tfs_proxy.run.logs import MOST_LINE_CHARACTERS, ChildOutput
+from tfs_proxy.run.logs import ChildOutput
 
 
 async def taken(write: Callable[[int], None]) -> list[list[str]]:
@@ -31,21 +31,6 @@ def test_lines_come_in_order_and_the_last_one_needs_no_end() -> None:
 
     traceback = ["Traceback (most recent call last):", "  x", "E: y"]
     assert asyncio.run(taken(write)) == [["a"], ["b\u00e9"], ["  c"], traceback, ["rest"]]
-
-
-def test_a_line_without_end_is_cut_into_several() -> None:
-    """Nothing grows with what a child prints."""
-    data = b"x" * (5 * MOST_LINE_CHARACTERS)
-
-    def write(descriptor: int) -> None:
-        sent = 0
-        while sent < len(data):
-            sent += os.write(descriptor, data[sent : sent + 4096])
-
-    lines = [line for (line,) in asyncio.run(taken(write))]
-
-    assert "".join(lines) == data.decode()
-    assert max(map(len, lines)) < 2 * MOST_LINE_CHARACTERS
 
 
 def test_a_child_that_would_rather_lose_lines_never_waits() -> None:
