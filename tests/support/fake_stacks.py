@@ -34,6 +34,7 @@ class FakeStack:
     ready: bool = False
     is_stopping: bool = False
     stopped: bool = False
+    unhealthy: str = ""
     death: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:

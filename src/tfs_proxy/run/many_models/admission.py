@@ -63,18 +63,8 @@ class Occupancy(Struct, frozen=True):
         with_workers = [stack for stack in self.measured if stack.has_workers]
         without = [stack for stack in self.measured if not stack.has_workers]
         known = [estimate_from(stacks) for stacks in (with_workers, without) if stacks]
-        estimates = known or [MemoryEstimate(BASE_BYTES, MODEL_FACTOR)]
-        return max(estimate.for_model(bytes_on_disk) for estimate in estimates)
-
-
-class MemoryEstimate(Struct, frozen=True):
-    """A stack's memory: ``base_bytes``, and ``factor`` bytes for each byte of its model on disk."""
-
-    base_bytes: float
-    factor: float
-
-    def for_model(self, bytes_on_disk: int) -> int:
-        return math.ceil(self.base_bytes + self.factor * bytes_on_disk)
+        estimates = known or [(BASE_BYTES, MODEL_FACTOR)]
+        return max(math.ceil(base_bytes + factor * bytes_on_disk) for base_bytes, factor in estimates)
 
 
 def refusal(
@@ -107,8 +97,8 @@ def refusal(
     )
 
 
-def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
-    """Memory of stacks of one kind, from at least one in ``measured``, the latest last.
+def estimate_from(measured: Sequence[StackMemory]) -> tuple[float, float]:
+    """Memory of a stack of one kind, and more for each byte of its model, by at least one in ``measured``.
 
     The factor is the median slope between two models of different sizes, the base the median of what
     remains (Theil and Sen's line): one script that takes a lot by itself changes neither.
@@ -121,7 +111,7 @@ def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
     ]
     factor = min(max(median(slopes), LEAST_FACTOR), MOST_FACTOR) if slopes else float(MODEL_FACTOR)
     base_bytes = median(stack.memory_bytes - factor * stack.bytes_on_disk for stack in samples)
-    return MemoryEstimate(max(0.0, base_bytes), factor)
+    return max(0.0, base_bytes), factor
 
 
 def _megabytes(size_bytes: int) -> str:

@@ -109,7 +109,7 @@ class ModelStack:
         self._stack = Stack(owner.settings.for_one_of_many(name), request, host, of=name)
         self._metrics = RunMetrics(lambda: self._stack.children, self._workspace.journal)
         self._gates: list[Path] = []
-        self._requests = 0
+        self.requests = 0
         self.used_at = time.monotonic()
 
     @property
@@ -123,17 +123,13 @@ class ModelStack:
         return self._stack.has_workers
 
     @property
-    def is_ready(self) -> bool:
-        return self._stack.readiness.state is StackState.READY
+    def state(self) -> StackState:
+        return self._stack.readiness.state
 
     @property
     def unhealthy(self) -> str:
         """The reason why its script says that it can't serve."""
         return self._stack.readiness.heartbeats.unhealthy
-
-    @property
-    def is_loading(self) -> bool:
-        return self._stack.readiness.state is StackState.STARTING
 
     def children(self) -> Sequence[ChildProcess]:
         return self._stack.children.in_start_order()
@@ -195,11 +191,6 @@ class ModelStack:
         self.used_at = time.monotonic()
         self._owner.measured.append(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
 
-    def note_requests(self, count: int) -> None:
-        """Notes the number of its requests so far: another one than before says that it is used."""
-        if count != self._requests:
-            self._requests, self.used_at = count, time.monotonic()
-
     async def watch(self) -> None:
         """Runs until a process gives up. Raises StopServing then."""
         await self._stack.watch_forever()
@@ -212,7 +203,7 @@ class ModelStack:
     async def stop(self) -> None:
         """Closes gates, lets requests end, ends the processes, and removes the folder; called once."""
         self.shut()
-        is_loading = self.is_loading
+        is_loading = self.state is StackState.STARTING
         if is_loading:
             self._stack.abandon_loading()
         self._stack.readiness.begin_stopping()
@@ -282,7 +273,7 @@ class ModelStacks:
     async def admit(self, name: str, url: str) -> None:
         """Raises NotEnoughResources if the model does not fit into the memory that is left."""
         size = await in_daemon_thread(partial(bytes_on_disk, Path(url)), "size")
-        loading = [stack for stack in self._stacks if stack.is_loading]
+        loading = [stack for stack in self._stacks if stack.state is StackState.STARTING]
         # Those that were admitted, and have no stack at this moment, were promised their memory, too.
         promised = self._sizes.keys() - {name, *(stack.name for stack in self._stacks)}
         occupancy = Occupancy(
@@ -314,7 +305,7 @@ class ModelStacks:
         return tuple(
             ModelUse(stack.name, stack.memory_bytes, stack.used_at, stack.in_use)
             for stack in self._stacks
-            if stack.is_ready
+            if stack.state is StackState.READY
         )
 
     def measure(self) -> Iterator[MeasuredMetric]:
@@ -350,8 +341,10 @@ class ModelStacks:
             self._looked_at = now
             models = self._records.counts.models
             for stack in self._stacks:
-                seen = 0 if models is None else sum(map(models.requests_of, stack.names))
-                stack.note_requests(seen + sum(self._served_counts[name] for name in stack.names))
+                count = 0 if models is None else sum(map(models.requests_of, stack.names))
+                count += sum(self._served_counts[name] for name in stack.names)
+                if count != stack.requests:  # it is used
+                    stack.requests, stack.used_at = count, now
         for name in self._sizes.keys() - names:
             del self._sizes[name]
         for name in self._served.keys() - names:

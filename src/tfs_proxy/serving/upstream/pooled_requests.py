@@ -114,7 +114,9 @@ class PooledRequests:
         prepared.prepare(
             method=method.upper(),
             url=url,
-            headers=_merged(options.get("headers")),
+            headers=merge_setting(  # type: ignore[no-untyped-call]
+                options.get("headers"), _DEFAULT_HEADERS, dict_class=CaseInsensitiveDict
+            ),
             data=options.get("data") or {},
             json=options.get("json"),
             params=options.get("params") or {},
@@ -173,16 +175,6 @@ def _patience(timeout: Any) -> Patience | None:
     if any(seconds is not None and seconds <= 0 for seconds in pair):
         return None
     return Patience(*pair)
-
-
-def _merged(headers: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Merge the defaults of `requests` with the caller's headers; None takes one of them away."""
-    if not headers:
-        return _DEFAULT_HEADERS
-    merged: Mapping[str, Any] = merge_setting(  # type: ignore[no-untyped-call]
-        headers, _DEFAULT_HEADERS, dict_class=CaseInsensitiveDict
-    )
-    return merged
 
 
 def _plain_headers(headers: Mapping[str, Any], host: str) -> Mapping[str, str] | None:
