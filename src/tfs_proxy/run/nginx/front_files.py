@@ -26,7 +26,7 @@ class FrontFiles:
     """
 
     def __init__(self, settings: Settings, home: Path) -> None:
-        self._paths, self._home = settings.secured, home
+        self._paths, self.home = settings.secured, home
         self.contents: Mapping[str, bytes] = {}
         self.keys: Keys | None = None
 
@@ -45,14 +45,14 @@ class FrontFiles:
     def use(self, contents: Mapping[str, bytes]) -> None:
         """Checks them, and copies them for nginx. Raises SettingsError that names the file, and keeps all."""
         keys = keys_of({variable: (self._paths[variable], content) for variable, content in contents.items()})
-        new = {variable: self._home / f"{variable}.new" for variable in contents}
+        new = {variable: self.home / f"{variable}.new" for variable in contents}
         for variable, path in new.items():
             path.touch(0o600)
             path.write_bytes(contents[variable])
         if CERTIFICATE in new:
             self._check_tls(new)
         for variable, path in new.items():
-            path.rename(self._home / variable)
+            path.rename(self.home / variable)
         self.contents, self.keys = contents, keys
 
     def _check_tls(self, files: Mapping[str, Path]) -> None:

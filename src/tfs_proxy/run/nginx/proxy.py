@@ -9,8 +9,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import child_pids
@@ -73,33 +73,23 @@ class NginxProxy:
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
         """Writes the configuration for the start, and returns the process. Raises SettingsError."""
-        self._workspace.nginx.mkdir()
-        self._files.use(self._files.read())
-        self.configure(None)
         listeners = [*self._listeners, *self.other_listeners]
-        return nginx_process(self._program, self._workspace.nginx, listeners, environ)
+        return nginx_process(self._program, self._files, lambda: self.configure(None), listeners, environ)
 
     def configure(self, serving: Deployment | None) -> None:
         """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
         self._serving = serving
-        listen, *others = map(sockets.shown_address, (*self._listeners, *self._extra_listeners))
-        cores = available_resources().cores
-        web = tuple(sockets.shown_address(listener) for listener in self._web)
-        proxy_config = nginx.ProxyConfig(
-            listen,
-            web,
-            self._workspace.client_socket,
-            self._grpc,
-            serving,
-            self._multi_model,
-            free_bytes=shutil.disk_usage(self._workspace.nginx).free,
-            connections=nginx.most_connections(cores, most_descriptors()),
-            processes=min(cores, nginx.MOST_PROCESSES),
+        proxy = proxy_on(
+            [*self._listeners, *self._extra_listeners],
+            self._workspace,
+            web=tuple(map(sockets.shown_address, self._web)),
+            grpc=self._grpc,
+            serving=serving,
+            multi_model=self._multi_model,
             build=self._build,
-            also_listen=tuple(others),
             keys=self._files.keys,
         )
-        write_config(self._workspace, nginx.config(proxy_config, self._settings, self._workspace))
+        write_config(self._workspace, nginx.config(proxy, self._settings, self._workspace))
 
     def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
         """Makes nginx serve this; returns the pids of its former workers, which finish their requests.
@@ -140,6 +130,21 @@ class NginxProxy:
             listener.close()
 
 
+def proxy_on(listeners: Listeners, workspace: Workspace, **more: Any) -> nginx.ProxyConfig:
+    """nginx on all of ``listeners``, as this machine lets it be; ``more`` are fields of `ProxyConfig`."""
+    listen, *others = map(sockets.shown_address, listeners)
+    cores = available_resources().cores
+    return nginx.ProxyConfig(
+        listen,
+        control_socket=workspace.client_socket,
+        also_listen=tuple(others),
+        free_bytes=shutil.disk_usage(workspace.nginx).free,
+        connections=nginx.most_connections(cores, most_descriptors()),
+        processes=min(cores, nginx.MOST_PROCESSES),
+        **more,
+    )
+
+
 def write_config(workspace: Workspace, text: str) -> None:
     """Writes nginx.conf, which may have callers' keys."""
     path = workspace.nginx / "nginx.conf"
@@ -148,9 +153,17 @@ def write_config(workspace: Workspace, text: str) -> None:
 
 
 def nginx_process(
-    program: str, home: Path, listeners: Sequence[Listener], environ: Mapping[str, str]
+    program: str,
+    files: FrontFiles,
+    configure: Callable[[], None],
+    listeners: Sequence[Listener],
+    environ: Mapping[str, str],
 ) -> ProcessSpec:
-    """nginx on these listeners, with its configuration in the folder ``home``."""
+    """nginx on these listeners, once it is configured by the ``files``, beside them. Raises SettingsError."""
+    home = files.home
+    home.mkdir()
+    files.use(files.read())
+    configure()
     for listener in listeners:
         listener.set_inheritable(True)
     descriptors = tuple(listener.fileno() for listener in listeners)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +15,8 @@ from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.nginx import config
-from tfs_proxy.run.nginx.callers import Keys
 from tfs_proxy.run.nginx.front_files import FrontFiles
-from tfs_proxy.run.nginx.proxy import nginx_process, write_config
+from tfs_proxy.run.nginx.proxy import nginx_process, proxy_on, write_config
 from tfs_proxy.run.pipeline.endpoint import BodyMemory, PipelineEndpoint
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, line_text, planned, show_of_stage
 from tfs_proxy.run.process import ChildProcess, ProcessState
@@ -26,7 +24,7 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.values.resources import CONCURRENCY, available_resources, most_descriptors
+from tfs_proxy.values.resources import CONCURRENCY
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_server import HttpServer, app_of
 
@@ -125,12 +123,8 @@ class Pipeline:
             await self._server.listen(self._listeners)
         else:
             await self._server.listen_at(self._workspace.client_socket)
-            home = self._workspace.nginx
-            home.mkdir()
-            self._files.use(self._files.read())
-            self._configure_nginx()
-            spec = nginx_process(self._nginx_program, home, self._listeners, self._environ)
-            self._nginx = ChildProcess(spec)
+            given = self._files, self._configure_nginx, self._listeners, self._environ
+            self._nginx = ChildProcess(nginx_process(self._nginx_program, *given))
             self._tasks.append(asyncio.create_task(self._files.follow(self._configure_nginx, self._nginx)))
         log.info("listening on %s", sockets.shown(self._listeners, self._settings.scheme))
         for stage in self._stages:
@@ -144,8 +138,9 @@ class Pipeline:
             await self._watch_for(1.0)
 
     def _configure_nginx(self) -> None:
-        text = nginx_config(self._settings, self._workspace, self._listeners, self._files.keys)
-        write_config(self._workspace, text)
+        proxy = proxy_on(self._listeners, self._workspace, web=(), keys=self._files.keys)
+        seconds = int(self._settings.request_timeout_seconds) + MORE_SECONDS
+        write_config(self._workspace, config.pipeline_config(proxy, self._settings, self._workspace, seconds))
 
     def _all_children(self) -> list[ChildProcess]:
         return [*([] if self._nginx is None else [self._nginx]), *self._children]
@@ -187,20 +182,3 @@ class Pipeline:
         await self._run_loop.stop(stop_all, children, deadline, lambda: sockets.connections(ports))
         for stage in self._stages if stop_requested else ():
             log.info("%s: %s", stage.name, stage.summary())
-
-
-def nginx_config(settings: Settings, workspace: Workspace, listeners: Listeners, keys: Keys | None) -> str:
-    cores = available_resources().cores
-    listen, *others = map(sockets.shown_address, listeners)
-    proxy = config.ProxyConfig(
-        listen,
-        (),
-        workspace.client_socket,
-        free_bytes=shutil.disk_usage(workspace.nginx).free,
-        connections=config.most_connections(cores, most_descriptors()),
-        processes=min(cores, config.MOST_PROCESSES),
-        also_listen=tuple(others),
-        keys=keys,
-    )
-    read_seconds = int(settings.request_timeout_seconds) + MORE_SECONDS
-    return config.pipeline_config(proxy, settings, workspace, read_seconds)
