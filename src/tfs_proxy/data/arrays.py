@@ -49,10 +49,11 @@ def batch_of_arrays(
         is_wider = itemsize > arrays[name].itemsize
         # Once in the message to the model server, and once before if it is converted.
         budget.take(arrays[name].size * itemsize * (1 + is_wider), f'Input "{name}"')
-    inputs = {
-        name: _by_record(typed(arrays[name], spec, f'Input "{name}"'), spec)
-        for name, spec in signature.inputs.items()
-    }
+    inputs = {}
+    for name, spec in signature.inputs.items():
+        array = typed(arrays[name], spec, f'Input "{name}"')
+        is_one_record = not array.ndim or (spec.shape is not None and fits(array.shape, spec.shape[1:]))
+        inputs[name] = array[None] if is_one_record else array
     lengths = {name: len(array) for name, array in inputs.items()}
     if len(set(lengths.values())) != 1:
         counts = ", ".join(f'"{name}" has {length}' for name, length in lengths.items())
@@ -78,8 +79,3 @@ def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArra
             raise BadInput(f"{subject} has {from_client(odd)}, which is out of the range of {spec.dtype}.")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype).reshape(array.shape)
-
-
-def _by_record(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
-    is_one_record = not array.ndim or (spec.shape is not None and fits(array.shape, spec.shape[1:]))
-    return array[None] if is_one_record else array

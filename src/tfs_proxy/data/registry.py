@@ -26,7 +26,7 @@ from tfs_proxy.data.formats.outputs import (
 )
 from tfs_proxy.data.formats.raw_bytes import decode_bytes, decode_text
 from tfs_proxy.data.formats.untyped import plain
-from tfs_proxy.data.serving_json.documents import documents
+from tfs_proxy.data.serving_json.documents import documents, text_in
 from tfs_proxy.values.batch import Batch, Examples, Outputs
 from tfs_proxy.values.errors import BadInput, NotAcceptable, UnsupportedMediaType
 from tfs_proxy.values.memory import MemoryBudget
@@ -216,10 +216,7 @@ def decode_array(
 
 def as_text(body: bytes, content_type: MediaType) -> str:
     """Decode text from the charset that its type names; raises BadInput if it is not text."""
-    try:
-        return as_utf8(body, content_type).decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"The body is not UTF-8: byte {error.start} can't be read.") from None
+    return text_in(as_utf8(body, content_type))
 
 
 def readable(content_type: MediaType) -> Format:

@@ -130,7 +130,20 @@ def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Pat
     A model that is stored so keeps its folder; for another, and for one whose path can't be printed, creates
     ``folder/NAME`` with a symbolic link to each version.
     """
-    return {model.name: _base_path(model, folder) for model in models}
+    bases = {}
+    for model in models:
+        versions = model.versions
+        bases[model.name] = parent = next(iter(versions.values())).parent
+        is_stored_so = all(
+            is_version(path.name) and int(path.name) == number for number, path in versions.items()
+        )
+        # A folder's name could write lines into the model server's log.
+        if not (is_stored_so and str(parent).isprintable()):
+            bases[model.name] = base = folder / model.name
+            base.mkdir(parents=True)
+            for version, path in versions.items():
+                (base / str(version)).symlink_to(path.resolve(), target_is_directory=True)
+    return bases
 
 
 def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
@@ -205,19 +218,6 @@ def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, 
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _base_path(model: DiscoveredModel, folder: Path) -> Path:
-    paths = model.versions.values()
-    if all(is_version(path.name) and int(path.name) == version for version, path in model.versions.items()):
-        parent = next(iter(paths)).parent
-        if str(parent).isprintable():
-            return parent  # else a folder's name could write lines into the model server's log
-    base = folder / model.name
-    base.mkdir(parents=True)
-    for version, path in model.versions.items():
-        (base / str(version)).symlink_to(path.resolve(), target_is_directory=True)
-    return base
 
 
 def unreadable(path: Path, error: OSError) -> str:

@@ -103,21 +103,16 @@ def archive_at(path: Path) -> Path | None:
         if inside.is_file():
             _log.info("serving %s, which is in %s", ARCHIVE_NAME, path)
             return inside
-        _refuse_empty(path, inside)
+        if not any(path.iterdir()):
+            raise ArchiveError(f"{path} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
+        if inside.is_dir() and not any(inside.iterdir()):
+            raise ArchiveError(
+                f"{inside} is an empty folder. Docker makes one if the source of a mount is missing: "
+                f"put the archive in its place on the host, and start again."
+            )
     except OSError as error:
         raise ArchiveError(unreadable(path, error)) from error
     return None
-
-
-def _refuse_empty(folder: Path, inside: Path) -> None:
-    """Raise ArchiveError for an empty folder, and for an empty folder in place of its archive ``inside``."""
-    if not any(folder.iterdir()):
-        raise ArchiveError(f"{folder} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
-    if inside.is_dir() and not any(inside.iterdir()):
-        raise ArchiveError(
-            f"{inside} is an empty folder. Docker makes one if the source of a mount is missing: "
-            f"put the archive in its place on the host, and start again."
-        )
 
 
 def _from_store(

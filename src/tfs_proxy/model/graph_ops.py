@@ -100,17 +100,15 @@ def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:
     if not outputs or not ops_in(folder, PYTHON_OPS):
         return False
     try:
-        return any(_all_call(graph, outputs) for graph in graphs_in(folder))
+        for graph in graphs_in(folder):
+            nodes = nodes_of(graph)
+            defined = functions_in(graph)
+            functions = {name: list(nodes_of(each, FUNCTION_NODES).values()) for name, each in defined}
+            if all(_reaches_python(ancestors(nodes, names).values(), functions) for names in outputs):
+                return True
     except MalformedProtobuf as error:
         raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None
-
-
-def _all_call(graph: memoryview, outputs: Iterable[list[str]]) -> bool:
-    nodes = nodes_of(graph)
-    functions = {
-        name: list(nodes_of(function, FUNCTION_NODES).values()) for name, function in functions_in(graph)
-    }
-    return all(_reaches_python(ancestors(nodes, names).values(), functions) for names in outputs)
+    return False
 
 
 def _reaches_python(nodes: Iterable[GraphNode], functions: Mapping[str, list[GraphNode]]) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, text_in
 from tfs_proxy.data.serving_json.numbers import csv_array, is_numeric
 from tfs_proxy.data.shapes import fitted, shape_text, takes_one
 from tfs_proxy.values.batch import Batch
@@ -161,17 +161,9 @@ def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
     try:
         yield from (row for row in reader if row)
     except UnicodeDecodeError:
-        raise _no_utf8(body) from None
+        text_in(body)
     except csv.Error as error:
         raise BadInput(f"Line {reader.line_num} is not CSV: {error}.") from None
-
-
-def _no_utf8(body: bytes) -> BadInput:
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        return BadInput(f"The body is not UTF-8: byte {error.start} can't be read.")
-    return BadInput("The body is not UTF-8.")
 
 
 def _width(spec: TensorSpec) -> int:

@@ -37,18 +37,12 @@ JSON_VALUE_BYTES = ELEMENT_BYTES + 32
 """Memory of a value of classify and regress, which go as JSON: an object, its text, a value at the server."""
 
 
-def numbers_of(
+def _values(
     values: Sequence[Any], dtype: npt.DTypeLike, budget: MemoryBudget, subject: str
 ) -> npt.NDArray[Any]:
-    """Array of a repeated field's numbers, without a list of them in between."""
-    budget.take(len(values) * np.dtype(dtype).itemsize, subject)
+    """Array of a repeated field's numbers or strings, without a list of them in between."""
+    budget.take(len(values) * (STRING_BYTES if dtype == BYTES else np.dtype(dtype).itemsize), subject)
     return np.fromiter(values, dtype, len(values))
-
-
-def strings_of(values: Sequence[bytes], budget: MemoryBudget, subject: str) -> npt.NDArray[Any]:
-    """Array of objects of a repeated field's strings."""
-    budget.take(len(values) * STRING_BYTES, subject)
-    return np.fromiter(values, BYTES, len(values))
 
 
 def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
@@ -206,26 +200,21 @@ def _record(payload: bytes, number: int, budget: MemoryBudget) -> Record:
         example = Example.FromString(payload)
     except DecodeError:
         raise BadInput(f"Record {number} is not a serialized tf.Example.") from None
-    return {
-        name: Feature(_feature_values(feature, budget, f'Record {number}, feature "{name}",'))
-        for name, feature in example.features.feature.items()
-    }
-
-
-def _feature_values(feature: Any, budget: MemoryBudget, subject: str) -> npt.NDArray[Any]:
-    match feature.WhichOneof("kind"):
-        case "bytes_list":
-            return strings_of(feature.bytes_list.value, budget, subject)
-        case "float_list":
-            return numbers_of(feature.float_list.value, np.float32, budget, subject)
-        case _:
-            return numbers_of(feature.int64_list.value, np.int64, budget, subject)
+    features = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind") or "int64_list"
+        listed, subject = getattr(feature, kind).value, f'Record {number}, feature "{name}",'
+        features[name] = Feature(_values(listed, _DTYPES[kind], budget, subject))
+    return features
 
 
 VALUES = "values"
 """Feature with all of a record's values, in SageMaker's built-in algorithms."""
 
 _DTYPES: dict[str, npt.DTypeLike] = {
+    "bytes_list": BYTES,
+    "float_list": np.float32,
+    "int64_list": np.int64,
     "float32_tensor": np.float32,
     "float64_tensor": np.float64,
     "int32_tensor": np.int32,
@@ -288,16 +277,16 @@ def _feature(value: Any, subject: str, budget: MemoryBudget) -> Feature:
     if kind is None:
         raise BadInput(f"{subject} has no value.")
     if kind == "bytes":
-        return Feature(strings_of(value.bytes.value, budget, subject))
+        return Feature(_values(value.bytes.value, BYTES, budget, subject))
     tensor = getattr(value, kind)
-    values = numbers_of(tensor.values, _DTYPES[kind], budget, subject)
+    values = _values(tensor.values, _DTYPES[kind], budget, subject)
     shape = tuple(tensor.shape)
     if len(shape) > _MAX_DIMENSIONS:
         raise BadInput(f"{subject} has {len(shape)} dimensions.")
     if not shapes.is_possible(shape):
         raise BadInput(f"{subject} has a shape that no array has.")
     if len(tensor.keys):
-        keys = numbers_of(tensor.keys, np.uint64, budget, subject)
+        keys = _values(tensor.keys, np.uint64, budget, subject)
         # The size of a sparse tensor is checked before there is an array of it.
         size = prod(shape) if shape else 0
         if not size or int(keys.max()) >= size or keys.size != values.size:

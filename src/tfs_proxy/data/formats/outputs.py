@@ -131,22 +131,19 @@ def csv_of_outputs(outputs: Outputs) -> bytes:
 
 
 def _csv_of(outputs: Outputs) -> bytes:
-    flat = {name: _flat(outputs[name]) for name in sorted(outputs)}
+    named = sorted(outputs.items())
+    flat = {name: array.reshape(len(array), math.prod(array.shape[1:])) for name, array in named}
     if len(flat) == 1:
         (array,) = flat.values()
         if array.dtype != BYTES and array.size:
             return _numbers(array)
-    columns = [_cells(array, as_base64=name.endswith(BYTES_SUFFIX)) for name, array in flat.items()]
+    columns = [_cells(array, as_base64=_as_base64(name)) for name, array in flat.items()]
     return _written([cell for cells in row for cell in cells] for row in zip(*columns, strict=True))
-
-
-def _flat(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return array.reshape(len(array), math.prod(array.shape[1:]))
 
 
 def csv_of_values(values: Sequence[Any]) -> bytes:
     """Write JSON values, nested lists flattened."""
-    return _written([_cell(leaf) for leaf in _leaves(value)] for value in values)
+    return _written(list(_leaves(value)) for value in values)
 
 
 def _numbers(array: npt.NDArray[Any]) -> bytes:
@@ -171,16 +168,12 @@ def _text(value: bytes, *, as_base64: bool) -> str:
     return base64_of(value) if text is None else text
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, list):
         for element in value:
             yield from _leaves(element)
     else:
-        yield value
-
-
-def _cell(leaf: Any) -> str:
-    return leaf if isinstance(leaf, str) else json.dumps(leaf)
+        yield value if isinstance(value, str) else json.dumps(value)
 
 
 def _written(records: Iterable[list[str]]) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfs_proxy.data.serving_json.documents import text_in
 from tfs_proxy.data.shapes import fitted
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
@@ -37,10 +38,7 @@ def strings_batch(strings: Sequence[bytes], signature: Signature) -> Batch:
 
 def decode_text(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
     """Decode text, without a line end at its end, as `decode_bytes` does; raises BadInput if not UTF-8."""
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"The body is not UTF-8: byte {error.start} can't be read.") from None
+    text_in(body)
     return decode_bytes(_LINE_END.sub(b"", body), content_type, signature)
 
 

@@ -156,9 +156,7 @@ def _row_texts(name: str, array: Array) -> Texts:
 
 def error(text: str) -> bytes:
     """Write ``{"error": …}``."""
-    return f'{{\n    "error": {quoted(text.encode("utf-8", "surrogateescape"))}\n}}'.encode(
-        "utf-8", "surrogateescape"
-    )
+    return as_bytes(f'{{\n    "error": {quoted(as_bytes(text))}\n}}')
 
 
 def row_count(outputs: Mapping[str, Array]) -> int:
@@ -209,15 +207,10 @@ def _bytes(flat: Array) -> list[bytes]:
 def _lists(texts: Texts, shape: Sequence[int], count: int) -> Texts:
     """Join elements into ``count`` lists of this shape, on one line."""
     for level in range(len(shape) - 1, -1, -1):
-        texts = grouped(texts, shape[level], count * prod(shape[:level]), "[", ", ", "]")
+        size, starts = shape[level], range(0, len(texts), shape[level] or 1)
+        joined = [f"[{', '.join(texts[at : at + size])}]" for at in starts]
+        texts = joined if size else ["[]"] * (count * prod(shape[:level]))
     return texts
-
-
-def grouped(texts: Texts, size: int, count: int, start: str, glue: str, end: str) -> Texts:
-    """Join every ``size`` texts to one; ``count`` empty lists if ``size`` is 0."""
-    if size == 0:
-        return ["[]"] * count
-    return [start + glue.join(texts[at : at + size]) + end for at in range(0, len(texts), size)]
 
 
 def quoted(text: bytes) -> str:

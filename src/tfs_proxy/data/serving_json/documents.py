@@ -40,7 +40,7 @@ def documents(body: bytes, budget: MemoryBudget | None = None) -> list[Any]:
     try:
         return [orjson.loads(line) for line in body.split(b"\n") if line and not line.isspace()]
     except orjson.JSONDecodeError:
-        return _one_by_one(_text(body))
+        return _one_by_one(text_in(body, NotJson))
 
 
 def first_document(body: bytes) -> Any:
@@ -84,11 +84,12 @@ def _first(body: bytes) -> Any:
     return dict(reversed(latest)) if type(document) is dict else document
 
 
-def _text(body: bytes) -> str:
+def text_in(body: bytes, refusal: type[BadInput] = BadInput) -> str:
+    """Decode UTF-8; raises BadInput, or its kind ``refusal``, that names the byte."""
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise NotJson(f"The body is not UTF-8: byte {error.start} can't be read.") from None
+        raise refusal(f"The body is not UTF-8: byte {error.start} can't be read.") from None
 
 
 def _finite(literal: str) -> float:
