@@ -9,8 +9,8 @@ import errno
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 from tfs_proxy.model.discover import unreadable
@@ -29,6 +29,7 @@ MAX_PART_BYTES = 255
 MAX_NAME_BYTES = 2048
 MAX_LINK_BYTES = 4095
 MAX_DEPTH = 100
+MAX_LINKS_FOLLOWED, MAX_STEPS = 40, 5_000_000
 FOLDER_MODE = 0o755
 OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 SHOWN_CHARACTERS = 200
@@ -50,7 +51,7 @@ def extract(archive: Path, target: Path, max_bytes: int, progress: Progress | No
             f"{target} can't be created to unpack {archive} into: {error.strerror}."
         ) from error
     try:
-        with TarReader(archive) as reader:
+        with closing(TarReader(archive)) as reader:
             _Unpacking(archive, reader, target, max_bytes, progress).unpack()
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
@@ -91,10 +92,9 @@ class _Unpacking:
         if not self._members:
             raise ArchiveError(f"{self._archive} has no files.")
         self._reader.drain(MAX_OVERHEAD_BYTES)
-        try:
-            check_links(self._links)
-        except LinkRefused as error:
-            raise self._refusal(error.name, f"is a symbolic link that {error}") from None
+        steps_left = MAX_STEPS
+        for name in self._links:
+            steps_left -= self._follow(name, steps_left)
         for name, target in self._links.items():
             try:
                 self._path(name).symlink_to(os.fsdecode(target))
@@ -147,7 +147,7 @@ class _Unpacking:
                 f"makes it {unpacked / self._packed_bytes:.0f} times its packed size, "
                 f"more than the {HIGHEST_RATIO} times allowed beyond 1 GB",
             )
-        if self._reader.position - unpacked > MAX_OVERHEAD_BYTES:
+        if self._reader.tell() - unpacked > MAX_OVERHEAD_BYTES:
             raise self._refusal(member.name, "follows more than 1 GB of headers")
 
     def _normalised(self, member: Member) -> bytes:
@@ -198,6 +198,42 @@ class _Unpacking:
             raise self._refusal(member.name, "is a hard link with contents of its own")
         self._path(name).hardlink_to(self._path(original))
 
+    def _follow(self, name: bytes, most_steps: int) -> int:
+        """Resolve a link as the kernel does it, through other links too, and return the number of steps.
+
+        Raises ArchiveError for one that leaves the folder or is part of a loop.
+        """
+        at: list[bytes] = name.split(b"/")[:-1]
+        ahead = deque(self._parts(name, self._links[name]))
+        followed = steps = 0
+        while ahead:
+            steps += 1
+            if steps > most_steps:
+                raise self._refused_link(name, "is one of too many links to follow")
+            part = ahead.popleft()
+            if part == b"..":
+                if not at:
+                    raise self._refused_link(name, "leads out of the folder that the archive is unpacked in")
+                at.pop()
+                continue
+            at.append(part)
+            target = self._links.get(b"/".join(at))
+            if target is not None:
+                followed += 1
+                if followed > MAX_LINKS_FOLLOWED:
+                    raise self._refused_link(name, "leads back to itself")
+                at.pop()
+                ahead.extendleft(reversed(self._parts(name, target)))
+        return steps
+
+    def _parts(self, name: bytes, target: bytes) -> list[bytes]:
+        if target.startswith(b"/"):
+            raise self._refused_link(name, "points to an absolute path")
+        return [part for part in target.split(b"/") if part not in {b"", b"."}]
+
+    def _refused_link(self, name: bytes, reason: str) -> ArchiveError:
+        return self._refusal(name, f"is a symbolic link that {reason}")
+
     def _path(self, name: bytes) -> Path:
         return self._target / os.fsdecode(name)
 
@@ -221,60 +257,6 @@ def _reason(error: OSError) -> str:
             return "appears twice: this disk ignores the difference in letter case or form between two names"
         case _:
             return f"can't be written ({error.strerror or error})"
-
-
-MAX_LINKS_FOLLOWED = 40
-MAX_STEPS = 5_000_000
-
-
-class LinkRefused(Exception):
-    """The link ``name`` can't be created; the text completes 'is a symbolic link that …'."""
-
-    def __init__(self, name: bytes, reason: str) -> None:
-        super().__init__(reason)
-        self.name = name
-
-
-def check_links(links: Mapping[bytes, bytes]) -> None:
-    """Raise LinkRefused for the first of ``links`` that leaves the folder or is part of a loop.
-
-    Keys are normalised names below the folder, values the targets as the archive has them. Targets are
-    resolved as the kernel does it, through other links too.
-    """
-    steps_left = MAX_STEPS
-    for name in links:
-        steps_left -= _follow(name, links, steps_left)
-
-
-def _follow(name: bytes, links: Mapping[bytes, bytes], most_steps: int) -> int:
-    at: list[bytes] = name.split(b"/")[:-1]
-    ahead = deque(_parts(name, links[name]))
-    followed = steps = 0
-    while ahead:
-        steps += 1
-        if steps > most_steps:
-            raise LinkRefused(name, "is one of too many links to follow")
-        part = ahead.popleft()
-        if part == b"..":
-            if not at:
-                raise LinkRefused(name, "leads out of the folder that the archive is unpacked in")
-            at.pop()
-            continue
-        at.append(part)
-        target = links.get(b"/".join(at))
-        if target is not None:
-            followed += 1
-            if followed > MAX_LINKS_FOLLOWED:
-                raise LinkRefused(name, "leads back to itself")
-            at.pop()
-            ahead.extendleft(reversed(_parts(name, target)))
-    return steps
-
-
-def _parts(name: bytes, target: bytes) -> list[bytes]:
-    if target.startswith(b"/"):
-        raise LinkRefused(name, "points to an absolute path")
-    return [part for part in target.split(b"/") if part not in {b"", b"."}]
 
 
 def appear_at_sagemaker_folder(root: Path, folder: Path = SAGEMAKER_MODEL_DIR) -> None:

@@ -7,7 +7,8 @@ and tensorflow/core/framework/graph.proto, node_def.proto, tensor_shape.proto.
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.model import graph_nodes
 from tfs_proxy.model.discover import FROZEN_GRAPH
@@ -18,7 +19,7 @@ from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry
 
 SERVE_TAG = "serve"
 META_INFO, SIGNATURES, OBJECT_GRAPH = 1, 5, 7
-INFO_OPS, INFO_TAGS, INFO_VERSION = 2, 4, 5
+INFO_OPS, INFO_TAGS = 2, 4
 LISTED_OP, LISTED_NAME = 1, 1
 SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
 TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
@@ -26,7 +27,7 @@ INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
 
 class SavedModelSummary(Struct, frozen=True):
-    """Facts of a saved_model.pb.
+    """Facts of a saved_model.pb, or of one graph in it.
 
     ``tags`` are the tag sets in it; ``signatures`` those under the one tag ``serve``, which is the one that
     TF Serving loads. ``lost_variables`` names variables that the signatures read and that TF Serving will not
@@ -35,9 +36,8 @@ class SavedModelSummary(Struct, frozen=True):
     """
 
     tags: tuple[tuple[str, ...], ...]
-    tensorflow_version: str
-    signatures: Mapping[str, Signature]
-    lost_variables: tuple[str, ...]
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+    lost_variables: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
 
 
@@ -55,58 +55,40 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
         graphs = [part for number, part in parts if number == graph_nodes.META_GRAPHS]
         if not graphs and any(number == graph_nodes.NODES for number, _ in parts):
             raise DiscoveryError(f"{path} is {FROZEN_GRAPH}.")
-        read = [_MetaGraph.of(graph) for graph in graphs]
+        read = [_of_graph(graph) for graph in graphs]
     except MalformedProtobuf as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
     except (OSError, ValueError) as error:
         raise DiscoveryError(f"{path} cannot be read: {error}.") from None
     if not read:
         raise DiscoveryError(f"{path} is damaged: it holds no graph.")
-    served = next((graph for graph in read if graph.tags == (SERVE_TAG,)), None)
-    return SavedModelSummary(
-        tags=tuple(graph.tags for graph in read),
-        tensorflow_version=read[0].tensorflow_version,
-        signatures=served.signatures if served else {},
-        lost_variables=served.lost if served else (),
-        ops=read[0].ops,
-    )
+    served = next((graph for graph in read if graph.tags == ((SERVE_TAG,),)), SavedModelSummary(()))
+    return replace(served, tags=tuple(tags for graph in read for tags in graph.tags), ops=read[0].ops)
 
 
-class _MetaGraph(Struct, frozen=True):
-    """Parts of one MetaGraphDef."""
-
-    tags: tuple[str, ...]
-    tensorflow_version: str
-    signatures: Mapping[str, Signature]
-    lost: tuple[str, ...]
-    ops: tuple[str, ...]
-
-    @classmethod
-    def of(cls, message: memoryview) -> "_MetaGraph":
-        info, graph, from_objects = NOTHING, NOTHING, False
-        signatures: dict[str, Signature] = {}
-        for number, content in views(message):
-            if number == META_INFO:
-                info = content
-            elif number == graph_nodes.GRAPH_DEF:
-                graph = content
-            elif number == SIGNATURES:
-                signature = read_signature(*map_entry(content))
-                signatures[signature.name] = signature
-            elif number == OBJECT_GRAPH:
-                from_objects = True
-        for name in INIT_SIGNATURES:
-            signatures.pop(name, None)
-        outputs = [spec.tensor for signature in signatures.values() for spec in signature.outputs.values()]
-        # Only TensorFlow 2 writes an object graph, and only its saver can lose variables.
-        lost = lost_variables(graph, outputs) if from_objects else ()
-        tags = sorted(text(content) for number, content in views(info) if number == INFO_TAGS)
-        version = text(dict(views(info)).get(INFO_VERSION, NOTHING))
-        listed = (
-            part for number, part in views(dict(views(info)).get(INFO_OPS, NOTHING)) if number == LISTED_OP
-        )
-        ops = tuple(text(dict(views(op)).get(LISTED_NAME, NOTHING)) for op in listed)
-        return cls(tuple(tags), version, signatures, lost, ops)
+def _of_graph(message: memoryview) -> SavedModelSummary:
+    """Read one MetaGraphDef."""
+    info, graph, from_objects = NOTHING, NOTHING, False
+    signatures: dict[str, Signature] = {}
+    for number, content in views(message):
+        if number == META_INFO:
+            info = content
+        elif number == graph_nodes.GRAPH_DEF:
+            graph = content
+        elif number == SIGNATURES:
+            signature = read_signature(*map_entry(content))
+            signatures[signature.name] = signature
+        elif number == OBJECT_GRAPH:
+            from_objects = True
+    for name in INIT_SIGNATURES:
+        signatures.pop(name, None)
+    outputs = [spec.tensor for signature in signatures.values() for spec in signature.outputs.values()]
+    # Only TensorFlow 2 writes an object graph, and only its saver can lose variables.
+    lost = lost_variables(graph, outputs) if from_objects else ()
+    tags = sorted(text(content) for number, content in views(info) if number == INFO_TAGS)
+    listed = (part for number, part in views(dict(views(info)).get(INFO_OPS, NOTHING)) if number == LISTED_OP)
+    ops = tuple(text(dict(views(op)).get(LISTED_NAME, NOTHING)) for op in listed)
+    return SavedModelSummary((tuple(tags),), signatures, lost, ops)
 
 
 def read_signature(name: str, message: memoryview) -> Signature:

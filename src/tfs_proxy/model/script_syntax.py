@@ -48,14 +48,6 @@ def form_of(name: str) -> str:
     return f"{name}({', '.join(PARAMETERS[name])})"
 
 
-def missing_names(defined: Collection[str], *, script_model: bool) -> tuple[str, ...]:
-    """Functions that a script does not have in ``defined``, and that would be called."""
-    if not script_model:
-        return () if "handler" in defined else tuple(name for name in HANDLERS if name not in defined)
-    wanted = ("model_fn",) if "transform_fn" in defined else SCRIPT_MODEL_FUNCTIONS[:-1]
-    return tuple(name for name in wanted if name not in defined)
-
-
 def misspelt(missing: Iterable[str], functions: Iterable[str]) -> dict[str, str]:
     """Find functions of a script that probably were to be one of ``missing``: that name by the function's."""
     known = {*HANDLERS, *SCRIPT_MODEL_FUNCTIONS}
@@ -279,8 +271,10 @@ def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | 
 
 def doubts_about(ast_names: AstNames, path: object, *, script_model: bool) -> tuple[str, ...]:
     """Warnings about a usable script that probably does not do what was meant."""
-    names = SCRIPT_MODEL_FUNCTIONS if script_model else HANDLERS
-    meant = misspelt(missing_names(ast_names.defined(names), script_model=script_model), ast_names.functions)
+    called: Sequence[str] = () if "handler" in ast_names.names else HANDLERS
+    if script_model:
+        called = ("model_fn",) if "transform_fn" in ast_names.names else SCRIPT_MODEL_FUNCTIONS[:-1]
+    meant = misspelt((name for name in called if name not in ast_names.names), ast_names.functions)
     return tuple(
         f"{path} defines {written}, which is not called: did you mean {name}?"
         for written, name in meant.items()

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tarfile import EmptyHeaderError, EOFHeaderError, HeaderError, InvalidHeaderError, TruncatedHeaderError  # type: ignore[attr-defined]
-from types import TracebackType
 from typing import Self
 
 from msgspec import Struct
@@ -71,66 +70,11 @@ class Member(Struct, frozen=True):
 
 
 class TarReader:
-    """Reader of the archive at ``path``; read the contents of a member before the next.
+    """Reader of the archive at ``path``; read the contents of a member before the next, and close it.
 
-    Every method raises DamagedArchive if the bytes are not an intact gzip or tar.
+    To tarfile it is a file: read forwards only, and never more of it than a header may take. Every method
+    raises DamagedArchive if the bytes are not an intact gzip or tar.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._stream = _UnpackedBytes(path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stream.close()
-
-    @property
-    def position(self) -> int:
-        """Number of unpacked bytes that have been read."""
-        return self._stream.tell()
-
-    @property
-    def packed_position(self) -> int:
-        """Number of bytes of the file that have been read."""
-        return self._stream.packed_position
-
-    def members(self) -> Iterator[Member]:
-        """Yield each member; contents that have not been read are skipped."""
-        tar = tarfile.TarFile(
-            fileobj=self._stream,  # type: ignore[arg-type]  # it only reads, and skips forwards
-            tarinfo=_StrictTarInfo,
-            encoding="utf-8",
-            errors="surrogateescape",
-        )
-        while (info := tar.next()) is not None:
-            tar.members.clear()  # type: ignore[attr-defined]  # it would keep a value for each
-            yield _member(info, tar.offset - info.offset_data)
-            self._stream.seek(tar.offset)
-
-    def contents(self, member: Member) -> Iterator[tuple[int, bytes]]:
-        """Yield the current member's contents in pieces, each with its offset in the file."""
-        for start, length in member.extents:
-            offset, end = start, start + length
-            while offset < end:
-                piece = self._stream.take(min(end - offset, PIECE_BYTES))
-                if not piece:
-                    raise DamagedArchive("it ends in the middle of a file, so it is cut short")
-                yield offset, piece
-                offset += len(piece)
-
-    def drain(self, most: int) -> None:
-        """Read on after the end mark, at most ``most`` bytes, so that gzip's check sum is verified."""
-        while most > 0 and (piece := self._stream.take(PIECE_BYTES)):
-            most -= len(piece)
-        if most <= 0:
-            raise DamagedArchive("too many bytes follow its end mark")
-
-
-class _UnpackedBytes:
-    """File that tarfile reads: forwards only, and never more than a header may take."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -142,9 +86,42 @@ class _UnpackedBytes:
 
     @property
     def packed_position(self) -> int:
+        """Number of bytes of the file that have been read."""
         return self._file.tell()
 
+    def members(self) -> Iterator[Member]:
+        """Yield each member; contents that have not been read are skipped."""
+        tar = tarfile.TarFile(
+            fileobj=self,  # type: ignore[arg-type]  # it only reads, and skips forwards
+            tarinfo=_StrictTarInfo,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+        while (info := tar.next()) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # it would keep a value for each
+            yield _member(info, tar.offset - info.offset_data)
+            self.seek(tar.offset)
+
+    def contents(self, member: Member) -> Iterator[tuple[int, bytes]]:
+        """Yield the current member's contents in pieces, each with its offset in the file."""
+        for start, length in member.extents:
+            offset, end = start, start + length
+            while offset < end:
+                piece = self.take(min(end - offset, PIECE_BYTES))
+                if not piece:
+                    raise DamagedArchive("it ends in the middle of a file, so it is cut short")
+                yield offset, piece
+                offset += len(piece)
+
+    def drain(self, most: int) -> None:
+        """Read on after the end mark, at most ``most`` bytes, so that gzip's check sum is verified."""
+        while most > 0 and (piece := self.take(PIECE_BYTES)):
+            most -= len(piece)
+        if most <= 0:
+            raise DamagedArchive("too many bytes follow its end mark")
+
     def tell(self) -> int:
+        """Return the number of unpacked bytes that have been read."""
         return self._position
 
     def read(self, size: int) -> bytes:

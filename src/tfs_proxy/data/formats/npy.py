@@ -187,8 +187,7 @@ _BROKEN = (
     ValueError,
     RuntimeError,
     OverflowError,
-    IndexError,
-    KeyError,
+    LookupError,
 )
 """Exceptions of zipfile and its callees for bytes that are not an archive."""
 

@@ -187,19 +187,14 @@ def _json_data(name: str, array: npt.NDArray[Any], datatype: Datatype) -> Any:
     if not datatype.has_json:
         raise BadInput(f"{subject} is {datatype.name}, which JSON does not carry: {_ASK_FOR_BINARY}.")
     if datatype.array == BYTES:
-        return _texts(subject, array)
+        try:
+            return [value if isinstance(value, str) else value.decode() for value in array.flat]
+        except UnicodeDecodeError:
+            what = "is not UTF-8 text, so JSON does not carry it"
+            raise BadInput(f"{subject} {what}: {_ASK_FOR_BINARY}.") from None
     flat = np.ascontiguousarray(array, datatype.array).reshape(-1)
     if datatype.array.kind == "f" and not np.isfinite(flat).all():
         raise BadInput(
             f"{subject} has values that are not finite, which JSON does not carry: {_ASK_FOR_BINARY}."
         )
     return flat
-
-
-def _texts(subject: str, array: npt.NDArray[Any]) -> list[str]:
-    try:
-        return [value if isinstance(value, str) else value.decode() for value in array.flat]
-    except UnicodeDecodeError:
-        raise BadInput(
-            f"{subject} is not UTF-8 text, so JSON does not carry it: {_ASK_FOR_BINARY}."
-        ) from None

@@ -222,15 +222,8 @@ def quoted(text: bytes) -> str:
         return '"' + "".join(_ESCAPED.get(letter, letter) for letter in plain) + '"'
 
 
-_ESCAPED = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-}
+_ESCAPED = {chr(code): f"\\u{code:04X}" for code in range(32)}
+_ESCAPED |= {letter: f"\\{name}" for letter, name in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)}
 
 
 FLOAT_DIGITS, DOUBLE_DIGITS = 9, 17

@@ -4,7 +4,6 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import Struct, field
 
@@ -68,10 +67,6 @@ class DescribedModel(Struct, frozen=True):
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     graph: GraphInputs = field(default_factory=GraphInputs)
-
-    @property
-    def path_name(self) -> str:
-        return "{model}" if self == ANY_MODEL else quote(self.name, safe="")
 
     @property
     def default_signature(self) -> Signature | None:

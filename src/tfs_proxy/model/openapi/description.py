@@ -145,23 +145,20 @@ def _checks(accepts: Mapping[str, Any]) -> dict[str, Callable[[bytes], object]]:
             if declared not in {None, bytes, str}:
                 raise TypeError(f"{cannot}, which is not JSON: give str, bytes or None")
         elif hasattr(declared, "model_validate_json"):  # strict models accept more in JSON than in Python
-            found[media_type] = partial(_by_own_validator, declared.model_validate_json)
+            found[media_type] = partial(_by_own_validator, "model_validate_json", declared)
         elif declared not in {None, bytes}:
             try:
-                found[media_type] = msgspec.json.Decoder(declared, dec_hook=_model_of).decode
+                hook = partial(_by_own_validator, "model_validate")
+                found[media_type] = msgspec.json.Decoder(declared, dec_hook=hook).decode
             except TypeError as error:
                 raise TypeError(f"{cannot} by {declared!r}: {error}") from None
     return found
 
 
-def _model_of(declared: Any, value: Any) -> Any:
-    return _by_own_validator(declared.model_validate, value)
-
-
-def _by_own_validator(validate: Callable[[Any], object], value: Any) -> object:
+def _by_own_validator(method: str, declared: Any, value: Any) -> object:
     """Make a pydantic model, which msgspec does not know; an error has no value of the client's."""
     try:
-        return validate(value)
+        return getattr(declared, method)(value)
     except ValueError as error:
         errors: list[dict[str, Any]] = getattr(error, "errors", list)()
         found = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in errors]

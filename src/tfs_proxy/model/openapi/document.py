@@ -8,6 +8,7 @@ from importlib.resources import files
 from itertools import count
 from string import Template
 from typing import Any
+from urllib.parse import quote
 
 from tfs_proxy import __version__
 from tfs_proxy.model.openapi.bodies import (
@@ -43,11 +44,7 @@ EVERYWHERE = (400, 404, 405, 408, 413, 414, 431, 500, 503, 504)
 
 
 def document_text(service: Service) -> bytes:
-    return json.dumps(document_of(service), indent=1).encode()
-
-
-def document_of(service: Service) -> Part:
-    """OpenAPI document; of many models it describes no model by name, since models come and go."""
+    """OpenAPI document in JSON; of many models it describes no model by name, since models come and go."""
     parts = _parts()
     paths, schemas = _whole(parts["platform"]), dict(parts["schemas"])
     if service.console:
@@ -86,12 +83,13 @@ def document_of(service: Service) -> Part:
     }
     title = TITLE if service.many_models else service.default_model or TITLE
     components = {"schemas": schemas, "responses": responses}
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": __version__, "description": DESCRIPTION},
         "paths": paths,
         "components": {**components, "headers": parts["headers"], "parameters": parts["parameters"]},
     }
+    return json.dumps(document, indent=1).encode()
 
 
 @cache
@@ -171,7 +169,9 @@ def _model_paths(
 ) -> Part:
     """Paths of a part for a model, its versions and labels; calls that no signature has are left out."""
     paths: Part = {}
-    names = [_parameter("model", SERVED_MODEL, ())] if model == ANY_MODEL else []
+    names, name = [], quote(model.name, safe="")
+    if model == ANY_MODEL:
+        names, name = [_parameter("model", SERVED_MODEL, ())], "{model}"
     for target, parameters in targets.items():
         for ending, operations in _parts()[part].items():
             ((verb, abridged),) = operations.items()
@@ -189,7 +189,7 @@ def _model_paths(
                 own["requestBody"] = {"required": True, "content": request}
                 own["answer"] = {**abridged["answer"], "content": answered}
                 own["by_script"] = by_script
-            paths[f"{root}/{model.path_name}{target}{ending}"] = {verb: _operation(own)}
+            paths[f"{root}/{name}{target}{ending}"] = {verb: _operation(own)}
     return paths
 
 

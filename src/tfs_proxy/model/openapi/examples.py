@@ -77,13 +77,8 @@ def example_of(arrays: Outputs) -> bytes:
     """Write a serialized tf.Example."""
     example = Example()
     for name, array in arrays.items():
-        feature = example.features.feature[name]
-        if array.dtype == BYTES:
-            feature.bytes_list.value.extend(array.ravel().tolist())
-        elif array.dtype.kind == "f":
-            feature.float_list.value.extend(array.ravel().tolist())
-        else:
-            feature.int64_list.value.extend(array.ravel().tolist())
+        kind = {"O": "bytes_list", "f": "float_list"}.get(array.dtype.kind, "int64_list")
+        getattr(example.features.feature[name], kind).value.extend(array.ravel().tolist())
     return example.SerializeToString(deterministic=True)
 
 

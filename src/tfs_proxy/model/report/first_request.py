@@ -27,15 +27,9 @@ NPY_TYPES: Mapping[str, str] = {
     "DT_BFLOAT16": "<f4",
     "DT_FLOAT": "<f4",
     "DT_DOUBLE": "<f8",
-    "DT_INT8": "|i1",
-    "DT_INT16": "<i2",
-    "DT_INT32": "<i4",
-    "DT_INT64": "<i8",
-    "DT_UINT8": "|u1",
-    "DT_UINT16": "<u2",
-    "DT_UINT32": "<u4",
-    "DT_UINT64": "<u8",
     "DT_BOOL": "|b1",
+    **{f"DT_{name}8": f"|{kind}1" for name, kind in (("INT", "i"), ("UINT", "u"))},
+    **{f"DT_{name}{8 * size}": f"<{name[0].lower()}{size}" for name in ("INT", "UINT") for size in (2, 4, 8)},
 }
 EXAMPLE_ENDINGS = {media.JSON: "json", media.NPY: "npy", media.NPZ: "npz", media.IMAGE: "png"}
 """Endings of the file `request.ENDING` of `init`, by media type."""
@@ -76,12 +70,12 @@ def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bo
         for content_type, ending in EXAMPLE_ENDINGS.items():
             example = served.layout.root / f"request.{ending}"  # that `tfs-proxy init` has written
             if example.is_file():
-                return _file(content_type, f"{example}")
+                return _sent(content_type, "--data-binary", f"@{example}")
         content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
         if signature is None or reads_own_form(ast_names.tree):
-            return _file(content_type)
+            return _sent(content_type)
         body = {media.JSON: _json, media.CSV: _csv_row}.get(content_type, lambda _: None)(signature)
-        return _typed(content_type, body) if body else _file(content_type)
+        return _sent(content_type, "-d", body) if body else _sent(content_type)
     known = _for_model(served, signature) if signature is not None else None
     if known is not None:
         return known
@@ -94,20 +88,17 @@ def _for_model(served: Served, signature: Signature) -> FirstRequest | None:
     if [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"] and _has_op(served, PICTURE_OPS):
         if _has_op(served, (BASE64_OP,)):
             return FirstRequest(f"-H {shlex.quote(f'Content-Type: {media.JSON}')} -d '{AS_JSON_TEXT}'")
-        return _file(media.IMAGE)
+        return _sent(media.IMAGE)
     body = _json(signature)
     if body is not None:
-        return _typed(media.JSON, body)
+        return _sent(media.JSON, "-d", body)
     return _npy(signature) if signature.name == DEFAULT_SIGNATURE else None
 
 
-def _typed(content_type: str, body: str) -> FirstRequest:
-    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "-d", body]))
-
-
-def _file(content_type: str, file: str = "FILE") -> FirstRequest:
-    """Make a request whose body is a file; the user replaces FILE."""
-    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "--data-binary", f"@{file}"]))
+def _sent(content_type: str, *body: str) -> FirstRequest:
+    """Make a request with a body as curl takes it; by default a file, and the user replaces FILE."""
+    words = body or ("--data-binary", "@FILE")
+    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", *words]))
 
 
 def _json(signature: Signature) -> str | None:
