@@ -40,7 +40,7 @@ MODEL_PAGE = "how-to/first-script.md"
 """Makes `my_model` and `model.tar.gz`, which the other pages use."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PORTS = ("8080", "8500", "8090")
-SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (serve|endpoint(?! --update))\b")
+SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (serve|endpoint)\b")
 BASH = shutil.which("bash") or "bash"
 COMMAND_SECONDS, READY_SECONDS, STOP_SECONDS = 600.0, 120.0, 40.0
 SHOWN_CHARACTERS = 800

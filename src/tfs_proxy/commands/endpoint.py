@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from tfs_proxy.commands.arguments import at_least_one, exit_on_stop_signals, listen, log_to_stderr
+from tfs_proxy.commands.arguments import at_least_one, exit_on_stop_signals, listen
 from tfs_proxy.settings.settings import inherited_environment
 
 PORT = 8090
@@ -26,19 +26,6 @@ Docker has, else this package's own, without Docker.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("configs", nargs="*", type=Path, metavar="CONFIG.json", help="requests to AWS's API")
     parser.add_argument(
-        "--update",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="CONFIG.json",
-        help="change endpoints that run at --url to what this file says, as UpdateEndpoint does, and end",
-    )
-    parser.add_argument(
-        "--url",
-        default=f"http://localhost:{PORT}",
-        help="where they run, for --update (default: %(default)s)",
-    )
-    parser.add_argument(
         "--container",
         action="append",
         default=[],
@@ -54,12 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the working directory)",
     )
     parser.add_argument(
-        "--notifications",
-        type=Path,
-        metavar="FOLDER",
-        help="where notifications of asynchronous calls go, as one file each",
-    )
-    parser.add_argument(
         "--jobs",
         type=at_least_one,
         default=1,
@@ -73,12 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.update:
-        from tfs_proxy.tools.endpoint.operations import update
-
-        log_to_stderr("info")
-        update([*arguments.configs, *arguments.update], arguments.url)
-        return 0
     exit_on_stop_signals()
     from tfs_proxy.tools.endpoint.run import EndpointOptions, catalogue_of, serve
     from tfs_proxy.tools.endpoint.starter import parse_choices
@@ -88,12 +63,5 @@ def run(arguments: argparse.Namespace) -> int:
     files = LocalFiles.below(arguments.files or [Path.cwd()])
     catalogue = catalogue_of(arguments.configs, files)
     settings, listeners = listen(arguments.host, arguments.port)
-    options = EndpointOptions(
-        catalogue,
-        files,
-        choices,
-        inherited_environment(),
-        arguments.notifications,
-        arguments.jobs,
-    )
+    options = EndpointOptions(catalogue, files, choices, inherited_environment(), arguments.jobs)
     return asyncio.run(serve(settings, listeners, options))

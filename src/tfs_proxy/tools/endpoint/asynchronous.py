@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from pathlib import Path
 
 from tfs_proxy.tools.endpoint.aws_api import (
     UNAVAILABLE,
@@ -22,7 +21,6 @@ from tfs_proxy.tools.endpoint.delivery import (
     AsyncOutcome,
     AsyncRequest,
     LocationFailed,
-    Notifications,
     async_config,
     async_request,
     read_location,
@@ -57,10 +55,9 @@ class AsyncQueue:
         config: AsyncConfig,
         instances: int,
         invoke: InvokeWithin,
-        notifications: Notifications,
         files: LocalFiles,
     ) -> None:
-        self._config, self._invoke, self._notifications, self._files = config, invoke, notifications, files
+        self._config, self._invoke, self._files = config, invoke, files
         self._workers = config.concurrent * instances
         self._waiting: asyncio.Queue[AsyncRequest] = asyncio.Queue()
         self._unfinished = self._held_bytes = 0
@@ -129,13 +126,8 @@ class AsyncQueue:
                 await asyncio.to_thread(write_location, address, outcome.body, outcome.content_type)
         except LocationFailed as error:
             log.warning("the asynchronous request %s: %s", request.inference_id, error)
-            outcome = _failed(str(error))
         if outcome.failure is not None:
             log.warning("the asynchronous request %s failed: %s", request.inference_id, outcome.failure)
-        try:
-            await asyncio.to_thread(self._notifications.tell, request, outcome)
-        except LocationFailed as error:
-            log.warning("nobody is told about the asynchronous request %s: %s", request.inference_id, error)
 
 
 def _failed(reason: str) -> AsyncOutcome:
@@ -149,8 +141,8 @@ CLOSE_SECONDS = 10.0
 class AsyncQueues:
     """InvokeEndpointAsync by the queue of each endpoint, made on first use."""
 
-    def __init__(self, files: LocalFiles, notifications: Path | None) -> None:
-        self._files, self._notifications = files, notifications
+    def __init__(self, files: LocalFiles) -> None:
+        self._files = files
         self._current: dict[str, tuple[EndpointConfig, AsyncQueue | None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -194,9 +186,6 @@ class AsyncQueues:
         config = async_config(endpoint.config.parameters, endpoint.config.folder)
         if config is None:
             return None
-        folder = self._notifications
-        if folder is None and (config.success_topic or config.error_topic):
-            log.warning("endpoint %s: its notifications go nowhere without --notifications", endpoint.name)
 
         async def invoke(members: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
             limits = InvocationLimits(seconds, MOST_BYTES)
@@ -208,7 +197,6 @@ class AsyncQueues:
                 return answer
 
         instances = sum(variant.instance_count for variant in endpoint.config.variants)
-        told = Notifications(endpoint.name, config, folder)
-        queue = AsyncQueue(config, instances, invoke, told, self._files)
+        queue = AsyncQueue(config, instances, invoke, self._files)
         queue.start()
         return queue

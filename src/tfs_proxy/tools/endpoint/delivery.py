@@ -1,14 +1,11 @@
-"""Asynchronous requests and the delivery of answers: config, objects in S3 or files, notifications."""
+"""Asynchronous requests and the delivery of answers: config, objects in S3 or files."""
 
-import json
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pybase64
 from msgspec import Struct, field
 
 from tfs_proxy.tools.endpoint.aws_api import given_members, refused
@@ -18,7 +15,6 @@ from tfs_proxy.values.layout import LocalFiles
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.http_messages import HttpRequest
-from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.s3_client import S3_SCHEME, parse_address, s3_client, s3_errors
 
 CONCURRENT = 4
@@ -30,17 +26,12 @@ MEMBER = "AsyncInferenceConfig"
 class AsyncConfig(Struct, frozen=True):
     """AWS's AsyncInferenceConfig: addresses are ``s3://`` or ``file://``, without a slash at their end.
 
-    ``failures`` is None if answers to failed requests are not kept; topics are names of SNS, None if nobody
-    is notified. ``shows_success`` and ``shows_error`` put answers into the notifications.
+    ``failures`` is None if answers to failed requests are not kept.
     """
 
     outputs: str
     failures: str | None = None
     concurrent: int = CONCURRENT
-    success_topic: str | None = None
-    error_topic: str | None = None
-    shows_success: bool = False
-    shows_error: bool = False
 
 
 def async_config(parameters: Mapping[str, Any], folder: Path) -> AsyncConfig | None:
@@ -55,21 +46,11 @@ def async_config(parameters: Mapping[str, Any], folder: Path) -> AsyncConfig | N
     if "S3OutputPath" not in outputs:
         raise SettingsError(f"{MEMBER}.OutputConfig.S3OutputPath is missing: answers need a place to go to.")
     failures = outputs.get("S3FailurePath")
-    told = outputs.get("NotificationConfig", {})
-    shown = told.get("IncludeInferenceResponseIn", [])
     return AsyncConfig(
         address_of("S3OutputPath", outputs["S3OutputPath"], folder),
         None if failures is None else address_of("S3FailurePath", failures, folder),
         asked.get("ClientConfig", {}).get("MaxConcurrentInvocationsPerInstance", CONCURRENT),
-        _topic(told.get("SuccessTopic")),
-        _topic(told.get("ErrorTopic")),
-        "SUCCESS_NOTIFICATION_TOPIC" in shown,
-        "ERROR_NOTIFICATION_TOPIC" in shown,
     )
-
-
-def _topic(arn: str | None) -> str | None:
-    return arn.rpartition(":")[2] if arn else None
 
 
 MOST_BYTES = 1024 * MEGABYTE
@@ -214,68 +195,9 @@ def _failure_name(name: str) -> str:
     return f"{stem}-error.{ending}" if dot else f"{name}-error"
 
 
-MOST_SHOWN_BYTES = 128 * 1024
-"""The largest answer in a notification (AWS's description of IncludeInferenceResponseIn)."""
-
-
 class AsyncOutcome(Struct, frozen=True):
     """The end of a request: ``failure`` is the reason, or None; ``body`` the container's answer, if any."""
 
     content_type: str
     body: bytes
     failure: str | None = None
-
-
-class Notifications:
-    """Written into ``folder``, or dropped if that is None; ``endpoint`` is the endpoint's name."""
-
-    def __init__(self, endpoint: str, config: AsyncConfig, folder: Path | None) -> None:
-        self._endpoint, self._config, self._folder = endpoint, config, folder
-
-    def tell(self, request: AsyncRequest, outcome: AsyncOutcome) -> None:
-        """Writes the notification if there is a topic for it. Raises LocationFailed."""
-        config = self._config
-        has_failed = outcome.failure is not None
-        topic = config.error_topic if has_failed else config.success_topic
-        if topic is None or self._folder is None:
-            return
-        document = self._document(request, outcome)
-        if config.shows_error if has_failed else config.shows_success:
-            document.update(_shown(outcome))
-        path = self._folder.absolute() / f"{topic}-{time.time_ns()}-{uuid4().hex[:8]}.json"
-        write_location(path.as_uri(), json.dumps(document, indent=1).encode(), JSON)
-
-    def _document(self, request: AsyncRequest, outcome: AsyncOutcome) -> dict[str, Any]:
-        members = request.members
-        asked = {
-            "accept": members.get("Accept"),
-            "contentType": members.get("ContentType"),
-            "endpointName": self._endpoint,
-            "inputLocation": request.input_location,
-        }
-        document: dict[str, Any] = {
-            "awsRegion": "local",
-            "eventTime": _time(time.time()),
-            "receivedTime": _time(request.received),
-            "invocationStatus": "Completed" if outcome.failure is None else "Failed",
-            "requestParameters": {name: value for name, value in asked.items() if value is not None},
-            "inferenceId": request.inference_id,
-            "eventVersion": "1.0",
-            "eventSource": "aws:sagemaker",
-            "eventName": "InferenceResult",
-        }
-        if outcome.failure is None:
-            answered = {"contentType": outcome.content_type, "outputLocation": request.output}
-            return {**document, "responseParameters": answered}
-        return {**document, "failureReason": outcome.failure}
-
-
-def _shown(outcome: AsyncOutcome) -> dict[str, Any]:
-    if not outcome.body or len(outcome.body) > MOST_SHOWN_BYTES:
-        return {}
-    content = pybase64.b64encode(outcome.body).decode()
-    return {"responseBody": {"content": content, "encoding": "BASE64"}}
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -3,13 +3,11 @@
 import json
 import logging
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from tfs_proxy.tools.endpoint.aws_api import OURS
@@ -22,6 +20,7 @@ log = logging.getLogger(__name__)
 REGION, ACCOUNT = "local", "000000000000"
 
 SERIAL, DIRECT = "Serial", "Direct"
+IN_SERVICE, UPDATING = "InService", "Updating"
 LEAST_OUTSTANDING, RANDOM = "LEAST_OUTSTANDING_REQUESTS", "RANDOM"
 STARTUP_SECONDS = 480.0
 """Limit for the first 200 of /ping (docs/reference/sagemaker.md)."""
@@ -229,79 +228,3 @@ def with_addresses(value: Any, change: Callable[[str, str], str]) -> Any:
         name: change(name, part) if name in OURS else with_addresses(part, change)
         for name, part in value.items()
     }
-
-
-LOOK_SECONDS = 0.5
-IN_SERVICE, UPDATING = "InService", "Updating"
-
-
-def update(files: Sequence[Path], url: str) -> None:
-    """Creates what is new in the files, and updates their endpoints to their configs, as UpdateEndpoint does.
-
-    Returns once all are in service. Raises SettingsError if a file or a call is refused, or an update fails.
-    """
-    import botocore.session
-
-    # botocore insists on credentials, which the endpoint on this machine does not check.
-    client: Any = botocore.session.get_session().create_client(
-        "sagemaker",
-        endpoint_url=url,
-        region_name="local",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",  # noqa: S106 - no secret: nothing checks it
-    )
-    requests = [request for file in files for request in read_operations(file)]
-    requests.sort(key=lambda request: OPERATIONS.index(request.operation))
-    try:
-        for request in requests:
-            _send(client, request)
-        for request in requests:
-            if request.operation == "CreateEndpoint":
-                _wait(client, request.name)
-    except (BotoCoreError, ClientError) as error:
-        raise SettingsError(f"{printable(url)}: {error}.") from error
-
-
-def _send(client: Any, request: OperationRequest) -> None:
-    """Makes the call for one request; models and configs that exist already must be identical."""
-    parameters = with_addresses(
-        request.parameters, lambda member, address: located(address, request.folder, member)
-    )
-    match request.operation:
-        case "CreateEndpoint":
-            client.update_endpoint(
-                EndpointName=request.name, EndpointConfigName=parameters["EndpointConfigName"]
-            )
-            return
-        case "CreateInferenceComponent":
-            client.create_inference_component(**parameters)
-            return
-        case "CreateTransformJob":
-            client.create_transform_job(**parameters)
-            return
-        case "CreateModel":
-            describe, create = client.describe_model, client.create_model
-        case _:
-            describe, create = client.describe_endpoint_config, client.create_endpoint_config
-    try:
-        existing = describe(**{KINDS[request.operation.removeprefix("Create")]: request.name})
-    except ClientError:
-        create(**parameters)
-        return
-    if any(existing.get(member) != value for member, value in parameters.items()):
-        raise SettingsError(
-            f"{request.place}: {request.name} exists, and differs. It can't be changed, as on AWS: "
-            "take another name."
-        )
-
-
-def _wait(client: Any, name: str) -> None:
-    described = client.describe_endpoint(EndpointName=name)
-    log.info("endpoint %s: %s", name, described["EndpointStatus"])
-    while described["EndpointStatus"] == UPDATING:
-        time.sleep(LOOK_SECONDS)
-        described = client.describe_endpoint(EndpointName=name)
-    reason = described.get("FailureReason")
-    if reason or described["EndpointStatus"] != IN_SERVICE:
-        raise SettingsError(f"The update of {name} failed, and the old config serves on: {reason}")
-    log.info("endpoint %s is in service with the config %s", name, described["EndpointConfigName"])

@@ -58,15 +58,13 @@ LARGER_BYTES = 101 * MEGABYTE
 class EndpointOptions(Struct, frozen=True):
     """Options of the command line.
 
-    Requests may name no files of this machine but ``files``; ``notifications`` is their folder; ``jobs``
-    transform jobs run at once.
+    Requests may name no files of this machine but ``files``; ``jobs`` transform jobs run at once.
     """
 
     catalogue: Catalogue
     files: LocalFiles
     choices: Mapping[str, Choice]
     environ: Mapping[str, str]
-    notifications: Path | None
     jobs: int
 
 
@@ -122,7 +120,7 @@ class EndpointRun:
         self._hosting = Hosting(catalogue, starter)
         new_run = partial(JobRun, starter=starter, url=sockets.local_url(listeners))
         self._jobs = TransformJobs(catalogue, new_run, options.jobs)
-        self._queues = AsyncQueues(options.files, options.notifications)
+        self._queues = AsyncQueues(options.files)
         self._control_plane = ControlPlane(self._hosting, self._jobs, logs)
         self._calls: dict[str, RuntimeCall] = {
             "invocations": invoke,

@@ -1,7 +1,5 @@
-"""InvokeEndpointAsync as boto3 makes it: objects in moto's S3, files, failures and notifications."""
+"""InvokeEndpointAsync as boto3 makes it: objects in moto's S3, files and failures."""
 
-import base64
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +17,7 @@ from support.waiting import wait_until
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-TOPIC = "arn:aws:sns:us-east-1:123456789012:"
-TOPICS = {
-    "SuccessTopic": f"{TOPIC}good",
-    "ErrorTopic": f"{TOPIC}bad",
-    "IncludeInferenceResponseIn": ["ERROR_NOTIFICATION_TOPIC"],
-}
+TOPIC = "arn:aws:sns:us-east-1:123456789012:answered"
 IN_S3 = {"S3OutputPath": "s3://bucket/out/", "S3FailurePath": "s3://bucket/failed"}
 
 
@@ -53,7 +46,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def endpoint(s3: "S3Client", container: RemoteContainer, folder: Path) -> Iterator[Endpoint]:
     """Asynchronous endpoints on S3 and on files, and one that is not asynchronous."""
-    outputs = {"objects": {**IN_S3, "NotificationConfig": TOPICS}, "files": {"S3OutputPath": "out"}}
+    outputs = {
+        "objects": {**IN_S3, "NotificationConfig": {"SuccessTopic": TOPIC}},
+        "files": {"S3OutputPath": "out"},
+    }
     configs: list[dict[str, Any]] = [
         {"EndpointConfigName": name, "AsyncInferenceConfig": {"OutputConfig": output}}
         for name, output in outputs.items()
@@ -67,7 +63,7 @@ def endpoint(s3: "S3Client", container: RemoteContainer, folder: Path) -> Iterat
             for config in configs
         ],
     }
-    with running_endpoint(folder, content, "--notifications", str(folder / "told")) as running:
+    with running_endpoint(folder, content) as running:
         yield running
 
 
@@ -89,18 +85,8 @@ def object_at(s3: "S3Client", address: str) -> bytes:
     return wait_until(read, 30, f"{address} is there") or b""
 
 
-def notification(folder: Path, topic: str, inference_id: str) -> Any:
-    """The notification about a request, once it is there."""
-
-    def read() -> Any:
-        found = [json.loads(path.read_text()) for path in (folder / "told").glob(f"{topic}-*.json")]
-        return next((each for each in found if each["inferenceId"] == inference_id), None)
-
-    return wait_until(read, 30, f"{topic} is told about {inference_id}")
-
-
 def test_an_object_in_s3_becomes_another(
-    endpoint: Endpoint, s3: "S3Client", container: RemoteContainer, folder: Path
+    endpoint: Endpoint, s3: "S3Client", container: RemoteContainer
 ) -> None:
     """The call is answered with 202, the id and both places; the container gets the client's headers."""
     answer = endpoint.runtime.invoke_endpoint_async(
@@ -120,27 +106,14 @@ def test_an_object_in_s3_becomes_another(
     (request,) = container.requests
     headers = {"Content-Type": "text/csv", "Accept": "text/plain", "X-Amzn-SageMaker-Inference-Id": "first"}
     assert headers.items() <= dict(request.headers).items()
-    told = notification(folder, "good", "first")
-    assert told["invocationStatus"] == "Completed"
-    assert told["requestParameters"] == {
-        "endpointName": "objects", "inputLocation": "s3://bucket/in.csv",
-        "contentType": "text/csv", "accept": "text/plain",
-    }  # fmt: skip
-    assert told["responseParameters"] == {
-        "contentType": "text/plain", "outputLocation": answer["OutputLocation"],
-    }  # fmt: skip
-    assert "responseBody" not in told
 
 
 def test_a_refusal_goes_to_the_place_of_failures(
-    endpoint: Endpoint, s3: "S3Client", container: RemoteContainer, folder: Path
+    endpoint: Endpoint, s3: "S3Client", container: RemoteContainer
 ) -> None:
     container.status, container.answer = 500, b"out of memory"
     answer = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", Body=b"abc")
     assert object_at(s3, answer["FailureLocation"]) == b"out of memory"
-    told = notification(folder, "bad", answer["InferenceId"])
-    assert (told["invocationStatus"], "(500)" in told["failureReason"]) == ("Failed", True)
-    assert base64.b64decode(told["responseBody"]["content"]) == b"out of memory"
     missing = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", InputLocation="s3://bucket/none")
     assert b"There is no s3://bucket/none" in object_at(s3, missing["FailureLocation"])
 

@@ -1,11 +1,9 @@
 """InvokeEndpointAsync: what it takes, by botocore's model, and its queue, with a function as the container."""
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ from tfs_proxy.tools.endpoint.delivery import (
     INLINE_BYTES,
     AsyncConfig,
     AsyncRequest,
-    Notifications,
     async_config,
     async_request,
 )
@@ -31,19 +28,15 @@ async def shout(_: Mapping[str, str], body: bytes, seconds: float) -> HttpRespon
     return HttpResponse(200, body.upper())
 
 
-def config_in(folder: Path, **more: Any) -> AsyncConfig:
-    return AsyncConfig((folder / "out").as_uri(), (folder / "failed").as_uri(), 2, "good", "bad", **more)
+def config_in(folder: Path) -> AsyncConfig:
+    return AsyncConfig((folder / "out").as_uri(), (folder / "failed").as_uri(), 2)
 
 
-def answered(
-    folder: Path, *requests: HttpRequest, config: AsyncConfig | None = None, invoke: InvokeWithin = shout
-) -> list[AsyncRequest]:
+def answered(folder: Path, *requests: HttpRequest, invoke: InvokeWithin = shout) -> list[AsyncRequest]:
     """Have the requests answered to the end; how each was accepted."""
-    chosen = config or config_in(folder)
 
     async def scenario() -> list[AsyncRequest]:
-        told = Notifications("e", chosen, folder / "told")
-        waiting = AsyncQueue(chosen, 1, invoke, told, ANYWHERE)
+        waiting = AsyncQueue(config_in(folder), 1, invoke, ANYWHERE)
         accepted = [waiting.accept(request) for request in requests]
         waiting.start()
         await waiting.stop(60)
@@ -55,11 +48,6 @@ def answered(
 def content(address: str | None) -> bytes:
     assert address is not None
     return Path(address.removeprefix("file://")).read_bytes()
-
-
-def notification(folder: Path, topic: str) -> Any:
-    (path,) = (folder / "told").glob(f"{topic}-*.json")
-    return json.loads(path.read_text())
 
 
 def test_no_answer_in_time_is_a_failure(tmp_path: Path) -> None:
@@ -106,14 +94,6 @@ def test_a_full_queue_takes_no_more(
         answered(tmp_path, INLINE, INLINE)
 
 
-def test_large_answers_are_not_in_notifications(tmp_path: Path) -> None:
-    async def large(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
-        return HttpResponse(200, b"x" * (128 * 1024 + 1))
-
-    answered(tmp_path, INLINE, config=config_in(tmp_path, shows_success=True), invoke=large)
-    assert "responseBody" not in notification(tmp_path, "good")
-
-
 def test_a_failure_of_ours_is_a_failure_of_the_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,8 +111,7 @@ def test_the_log_says_how_many_are_lost_at_the_end(tmp_path: Path, caplog: pytes
         return HttpResponse(200)
 
     async def scenario() -> None:
-        config = config_in(tmp_path)
-        waiting = AsyncQueue(config, 1, hang, Notifications("e", config, None), ANYWHERE)
+        waiting = AsyncQueue(config_in(tmp_path), 1, hang, ANYWHERE)
         waiting.start()
         for _ in range(3):
             waiting.accept(INLINE)
@@ -140,15 +119,6 @@ def test_the_log_says_how_many_are_lost_at_the_end(tmp_path: Path, caplog: pytes
 
     asyncio.run(scenario())
     assert "lost, since the run ends: 3" in caplog.text
-
-
-def test_a_folder_that_cannot_be_written_loses_only_the_notification(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "told").write_text("a file")
-    (accepted,) = answered(tmp_path, INLINE)
-    assert content(accepted.output) == b"1,2"
-    assert "nobody is told" in caplog.text
 
 
 S3 = AsyncConfig("s3://bucket/out", "s3://bucket/failed")
