@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from tfs_proxy.values.memory import KILOBYTE
+from tfs_proxy.values.processes import PROC
 
-PROC = Path("/proc")
 _STAT_CPU = slice(11, 15)
 """Fields utime, stime, cutime and cstime: the last two are of children that have ended and been collected."""
 

@@ -24,7 +24,6 @@ from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import UpstreamError
 from tfs_proxy.wire.http_client import get_async
-from tfs_proxy.wire.http_messages import HttpResponse
 
 if TYPE_CHECKING:
     from tfs_proxy.observe.exposition import MergedFamily
@@ -44,11 +43,8 @@ class LatestAnswer(Generic[Answer]):
     ``ask`` returns None for a failure, and has a limit of its own: until then it is not called again.
     """
 
-    def __init__(
-        self, ask: Callable[[], Awaitable[Answer | None]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[Answer | None]]) -> None:
         self._ask = ask
-        self._clock = clock
         self._asking: asyncio.Task[None] | None = None
         self._answered_at = 0.0
         self.value: Answer | None = None
@@ -58,14 +54,14 @@ class LatestAnswer(Generic[Answer]):
         if self._asking is None or self._asking.done():
 
             async def ask() -> None:
-                self.value, self._answered_at = await self._ask(), self._clock()
+                self.value, self._answered_at = await self._ask(), time.monotonic()
 
             self._asking = asyncio.create_task(ask())
         return self._asking
 
     @property
     def age_seconds(self) -> float:
-        return self._clock() - self._answered_at
+        return time.monotonic() - self._answered_at
 
 
 async def refresh_all(
@@ -81,14 +77,10 @@ ANSWER_SECONDS = 2.0
 """Limit of a model server's answer; the scrape that asked it does not wait for so long."""
 
 
-Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
-
-
 class ModelServerMetrics:
     """Text by instance, as each last answered; nothing before `begin`."""
 
-    def __init__(self, get: Get = get_async) -> None:
-        self._get = get
+    def __init__(self) -> None:
         self._answers: dict[str, LatestAnswer[str]] = {}
 
     def begin(self, instances: Iterable[Instance], path: str | None) -> None:
@@ -117,7 +109,7 @@ class ModelServerMetrics:
 
     async def _ask(self, instance: Instance, path: str) -> str | None:
         try:
-            answer = await self._get(instance.host, instance.rest_port, path, ANSWER_SECONDS)
+            answer = await get_async(instance.host, instance.rest_port, path, ANSWER_SECONDS)
         except UpstreamError:
             return None
         return answer.body.decode(errors="replace") if answer.status == HTTPStatus.OK else None
@@ -220,11 +212,9 @@ class OutsideMetrics:
     ``folders`` has those of the scripts' metrics by model, whose name ``label`` gets unless it is empty.
     """
 
-    def __init__(
-        self, folders: Callable[[], Mapping[str, Path]] = dict, label: str = "", gpus: Gpus | None = None
-    ) -> None:
+    def __init__(self, folders: Callable[[], Mapping[str, Path]] = dict, label: str = "") -> None:
         self.model_servers = ModelServerMetrics()
-        self._gpus = gpus or Gpus(_bindings if find_spec(BINDINGS) else None)
+        self._gpus = Gpus(_bindings if find_spec(BINDINGS) else None)
         self._folders, self._label = folders, label
         self._scripts: ScriptMetrics | None = None
         self._of_scripts = LatestAnswer(lambda: in_daemon_thread(self._read_scripts, "script metrics"))
