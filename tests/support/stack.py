@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,9 +171,11 @@ def serving(
     env: Mapping[str, str] | None = None,
     launcher: Sequence[str] = (),
     workers: int | None = 1,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Stack]:
-    """A stack that is ready, stopped at the end."""
+    """A stack that is ready, asked by TLS if ``tls`` is given, and stopped at the end."""
     with contextlib.closing(Stack(*words, env=env, launcher=launcher, workers=workers)) as stack:
+        stack.tls = tls
         stack.wait_ready()
         yield stack
 

@@ -1,13 +1,12 @@
 """TLS at all ports by nginx: versions, client certificates, and files that change under way."""
 
-import contextlib
 import os
 import socket
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from support.archives import NEEDS_NGINX, pack
 from support.building import ROOT
 from support.certificates import Authority
 from support.ports import free_port
-from support.stack import Stack, ended
+from support.stack import Stack, ended, serving
 from support.transform_command import transform
 from tfs_proxy.tools.client import Client, NotAnswered
 
@@ -46,21 +45,9 @@ def archive(tmp_path: Path) -> Path:
 
 def files(authority: Authority, key: Path, *, asks_clients: bool = False) -> Mapping[str, str]:
     """The settings of TLS with this key and the certificate beside it."""
-    of_clients = {"TFS_PROXY_TLS_CLIENT_CA": str(authority.path)} if asks_clients else {}
-    return {
-        "TFS_PROXY_TLS_CERTIFICATE": f"{key.with_suffix('.crt')}",
-        "TFS_PROXY_TLS_KEY": f"{key}",
-        **of_clients,
-    }
-
-
-@contextlib.contextmanager
-def serving(*words: str, env: Mapping[str, str], tls: ssl.SSLContext) -> Iterator[Stack]:
-    """A stack that is ready, asked by TLS."""
-    with contextlib.closing(Stack(*words, env=env)) as stack:
-        stack.tls = tls
-        stack.wait_ready()
-        yield stack
+    paths = {"CERTIFICATE": key.with_suffix(".crt"), "KEY": key}
+    paths |= {"CLIENT_CA": authority.path} if asks_clients else {}
+    return {f"TFS_PROXY_TLS_{name}": str(path) for name, path in paths.items()}
 
 
 def call(stack: Stack, method: str, authority: Authority, own: Path | None) -> object:
@@ -183,33 +170,13 @@ def test_many_models_and_pipelines_have_it_too(kind: str, archive: Path, tmp_pat
             client.invoke(b"", "text/plain")
         if kind == "pipeline":
             (tmp_path / "in.txt").write_text("a\nb\n")
-            trust = ["--ca", f"{authority.path}"]
-            asked = [
-                sys.executable,
-                "-m",
-                "tfs_proxy.cli",
-                "ask",
-                url,
-                f"{tmp_path}/in.txt",
-                "--content-type",
-                "text/plain",
-            ]
-            assert subprocess.run([*asked, *trust], capture_output=True, check=True).stdout == b"answered"
-            assert (
-                b"none.pem can't be used"
-                in subprocess.run([*asked, "--ca", "none.pem"], capture_output=True, check=False).stderr
-            )
-            words = [
-                "--endpoint",
-                url,
-                "--input",
-                f"{tmp_path}/in.txt",
-                "--output",
-                f"{tmp_path}/out",
-                "--content-type",
-                "text/plain",
-            ]
-            assert transform(*words, *trust).status == 0
+            sent = ["--content-type", "text/plain", "--ca", f"{authority.path}"]
+            asked = [sys.executable, "-m", "tfs_proxy.cli", "ask", url, f"{tmp_path}/in.txt", *sent]
+            assert subprocess.run(asked, capture_output=True, check=True).stdout == b"answered"
+            refused = subprocess.run([*asked[:-1], "none.pem"], capture_output=True, check=False)
+            assert b"none.pem can't be used" in refused.stderr
+            job = f"--endpoint {url} --input {tmp_path}/in.txt --output {tmp_path}/out".split()
+            assert transform(*job, *sent).status == 0
         key.with_suffix(".crt").write_bytes(authority.sign("next").with_suffix(".crt").read_bytes())
         (tmp_path / "next.key").rename(key)
         stack.wait_for_log("nginx takes it up")
