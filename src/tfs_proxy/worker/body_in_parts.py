@@ -101,7 +101,17 @@ class BodyInParts(io.RawIOBase):
         if self._received_bytes == self._length:
             return b""
         with stage(READ), self._watch.waiting_for_client():
-            piece = self._from_client(most_bytes)
+            if self._socket is not None:
+                self._socket.settimeout(STALLED_SECONDS)
+            try:
+                piece = read_piece(self._stream, most_bytes)
+            except BrokenBody as error:
+                if isinstance(error.__cause__, TimeoutError):
+                    raise ClientStalled(f"nothing of the body came for {STALLED_SECONDS} seconds") from None
+                raise
+            finally:
+                if self._socket is not None:
+                    self._socket.settimeout(None)
         self._received_bytes += len(piece)
         note_size(self._received_bytes)
         if self._limit_bytes is not None and self._received_bytes > self._limit_bytes:
@@ -109,19 +119,6 @@ class BodyInParts(io.RawIOBase):
         if not piece and self._length is not None:
             raise BrokenBody(f"the body ended after {self._received_bytes} of {self._length} bytes")
         return piece
-
-    def _from_client(self, most_bytes: int) -> bytes:
-        if self._socket is not None:
-            self._socket.settimeout(STALLED_SECONDS)
-        try:
-            return read_piece(self._stream, most_bytes)
-        except BrokenBody as error:
-            if isinstance(error.__cause__, TimeoutError):
-                raise ClientStalled(f"nothing of the body came for {STALLED_SECONDS} seconds") from None
-            raise
-        finally:
-            if self._socket is not None:
-                self._socket.settimeout(None)
 
     def _unpacked(self, encoding: str) -> Iterator[bytes]:
         size = 0

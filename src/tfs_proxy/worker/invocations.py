@@ -30,7 +30,6 @@ from tfs_proxy.worker.inference_resources import (
     targeted_signature,
     write,
 )
-from tfs_proxy.worker.sessions import session_of
 
 if TYPE_CHECKING:
     from tfs_proxy.serving.script.handlers import ScriptCaller
@@ -169,7 +168,7 @@ class ScriptInvocations:
             content_length=req.content_length,
             headers=lambda: req.headers,
             budget=budget,
-            session=session_of(req),
+            session=getattr(req.context, "session", None),
             **fields,
         )
 

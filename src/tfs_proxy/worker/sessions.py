@@ -14,7 +14,6 @@ from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.worker.body import short_body
 
 if TYPE_CHECKING:
-    from tfs_proxy.serving.script.session import Session
     from tfs_proxy.serving.session_store import OpenSession, SessionStore
 
 CLOSE, NOTHING = "CLOSE", ""
@@ -94,12 +93,6 @@ class SessionInvocations:
     def _drop(self, opened: "OpenSession") -> None:
         with suppress(RequestError):
             self._store.close_session(opened.id)
-
-
-def session_of(req: falcon.Request) -> "Session | None":
-    """Session that a request belongs to, None if it belongs to none."""
-    session: Session | None = getattr(req.context, "session", None)
-    return session
 
 
 def header_value(session_id: str, expires: datetime) -> str:

@@ -35,16 +35,6 @@ class _Read(io.BytesIO):
         self.left = request.body.left
 
 
-def test_a_plain_request_is_read() -> None:
-    """Method, path, headers in capitals, and the body that came with the head."""
-    request = read(HEAD + b"1,2,3")
-
-    assert request is not None
-    assert (request.method, request.path, request.should_close()) == ("POST", "/invocations", False)
-    assert request.headers == {"HOST": "x", "CONTENT-TYPE": "text/csv", "CONTENT-LENGTH": "5"}
-    assert request.body.read() == b"1,2,3"
-
-
 def test_the_rest_of_a_body_is_waited_for() -> None:
     """Bytes of the next request stay on the connection."""
     request = read(HEAD + b"1,", later=b"2,3POST /")

@@ -2,19 +2,16 @@
 
 import os
 import signal
-import socket
 import time
 from contextlib import closing
 from http.client import HTTPConnection
-from pathlib import Path
 
 import grpc
 import pytest
 
-from support import gates
-from support.archives import NEEDS_NGINX, stand_in_words
+from support.archives import NEEDS_NGINX
 from support.scraping import counted, scrape
-from support.stack import Stack, serving
+from support.stack import Stack
 
 pytestmark = NEEDS_NGINX
 INSTANCES = b'{"instances": [1.0, 2.0]}'
@@ -22,14 +19,6 @@ RECORDS = "tfs_proxy_request_records"
 SLOW_READER_REQUESTS = 3000
 WRITE_SECONDS, MARGIN = 0.010, 4
 """What nginx may wait for whoever reads its lines, and what the machine may take for other things."""
-
-SCRIPT = f"""{gates.SCRIPT}
-
-
-def handler(data, context):
-    hold(data.read().decode())
-    return b"done", "text/plain"
-"""
 
 
 def test_grpc_calls_are_counted_with_their_status(stand_in: Stack) -> None:
@@ -74,24 +63,6 @@ def _ask_nginx(connection: HTTPConnection) -> float:
     response.read()
     assert response.status == 405
     return time.perf_counter() - began
-
-
-def test_a_client_that_does_not_wait_counts_as_499(tmp_path: Path) -> None:
-    """As in nginx's own logs."""
-    with (
-        gates.gate(tmp_path / "gate") as gate,
-        serving(*stand_in_words(tmp_path, SCRIPT)) as stack,
-        socket.create_connection((stack.host, stack.port)) as link,
-    ):
-        body = gate.mark().encode()
-        link.sendall(
-            b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        )
-        gate.wait_for()
-        link.close()
-        stack.wait_until(lambda: counted(stack)["/invocations", "POST", "499"] == 1, "it is counted")
-        gate.open()
-        assert counted(stack)["/invocations", "POST", "200"] == 0
 
 
 def test_records_are_counted_where_they_are_known(stand_in: Stack) -> None:
