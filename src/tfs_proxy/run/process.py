@@ -122,8 +122,6 @@ class ChildProcess:
             child.name, child.pid, lines
         ),
         start: Spawn = spawn,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.spec = spec
         self.state = ProcessState.STOPPED
@@ -139,7 +137,7 @@ class ChildProcess:
             show(self, lines)
 
         self._output = ChildOutput(take, drops=spec.drops_output)
-        self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
+        self._may_restart, self._spawn = may_restart, start
         self._process: RunningProcess | None = None
         self._ended = asyncio.Event()
         self._stop_asked = asyncio.Event()
@@ -174,7 +172,7 @@ class ChildProcess:
                 why = describe_exit(self.exit_status)
                 log.warning("%s ended with %s, starting it again in %.2f s", self.name, why, pause_seconds)
                 self.signal_group(self.spec.survivors_signal)
-                await unless_set(self._stop_asked, self._sleep(pause_seconds))
+                await unless_set(self._stop_asked, asyncio.sleep(pause_seconds))
             self.state = ProcessState.EXITED
         finally:
             self._output.close()
@@ -182,7 +180,7 @@ class ChildProcess:
 
     async def _live(self) -> float:
         """One life of the child, from start to exit; returns its length in seconds."""
-        began = self._clock()
+        began = time.monotonic()
         self.state = ProcessState.RUNNING
         self.starts += 1
         try:
@@ -203,7 +201,7 @@ class ChildProcess:
                 process.send_signal(self.spec.stop_signal)
         self.exit_status = await process.wait()
         self._output.read_rest()
-        return self._clock() - began
+        return time.monotonic() - began
 
     async def ended(self) -> int:
         """Waits until it has ended for good; returns its exit status."""

@@ -97,15 +97,14 @@ FIRST = "starting"
 class StartSteps:
     """The current step of the start, and the time spent in each."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self) -> None:
         self.current = FIRST
-        self._clock = clock
-        self._began: float | None = clock()
+        self._began: float | None = time.monotonic()
         self._seconds: dict[str, float] = {}
 
     def begin(self, step: str) -> None:
         self.end()
-        self.current, self._began = step, self._clock()
+        self.current, self._began = step, time.monotonic()
 
     def end(self) -> None:
         """Ends the current step; idempotent."""
@@ -117,7 +116,7 @@ class StartSteps:
         if self._began is None:
             return self._seconds
         name = self.current.removeprefix(f"{FIRST}: ")
-        return {**self._seconds, name: self._seconds.get(name, 0.0) + self._clock() - self._began}
+        return {**self._seconds, name: self._seconds.get(name, 0.0) + time.monotonic() - self._began}
 
 
 class StackState(Enum):
@@ -155,16 +154,14 @@ class Readiness:
     def __init__(
         self,
         heartbeats: Heartbeats,
-        clock: Callable[[], float] = time.monotonic,
         front_down: Collection[str] = (),
         *,
         are_many: bool = False,
     ) -> None:
         self._are_many = are_many
         self.state = StackState.STARTING
-        self.steps = StartSteps(clock)
+        self.steps = StartSteps()
         self.load_seconds: dict[ExpectedVersion, float] = {}
-        self._clock = clock
         self._began: dict[int, float] = {}
         self.heartbeats = heartbeats
         self.down: set[str] = set()
@@ -185,7 +182,7 @@ class Readiness:
         """Names every version that has to be AVAILABLE; of a model without versions, any one has to be."""
         for instance in instances:
             self.unreachable.add(instance.index)
-            self._began[instance.index] = self._clock()
+            self._began[instance.index] = time.monotonic()
             for model, versions in models.items():
                 for version in tuple(versions) or (None,):
                     self.servables[ExpectedVersion(instance.index, model, version)] = ServableState()
@@ -215,12 +212,14 @@ class Readiness:
                 was_available = self.servables[servable].available
                 self.servables[servable] = state_of(servable, states)
                 if self.servables[servable].available and not was_available:
-                    self.load_seconds[servable] = self._clock() - self._began.get(instance, self._clock())
+                    self.load_seconds[servable] = time.monotonic() - self._began.get(
+                        instance, time.monotonic()
+                    )
 
     def lose(self, instance: int) -> None:
         """Notes that an instance has died: nothing on it is available until it reports so again."""
         self.unreachable.add(instance)
-        self._began[instance] = self._clock()
+        self._began[instance] = time.monotonic()
         for servable in self.servables:
             if servable.instance == instance:
                 self.servables[servable] = ServableState()

@@ -21,12 +21,11 @@ LOST = "lost"
 class StreamReports:
     """The last report of each process, and the sums of those that have ended."""
 
-    def __init__(self, ended: Callable[[int], bool] = has_ended) -> None:
+    def __init__(self) -> None:
         self.routes: Handlers = {STREAMS: self._hear}
         self._last: dict[int, StreamReport] = {}
         self._ended: Counter[str] = Counter()
         self._in = self._out = 0
-        self._is_gone = ended
         self._heard = asyncio.Event()
 
     def serves(self, pid: int | None) -> bool:
@@ -41,7 +40,7 @@ class StreamReports:
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """Streams and messages since the start of the run; nothing if no process has taken any."""
-        for pid in [pid for pid in self._last if self._is_gone(pid)]:
+        for pid in [pid for pid in self._last if has_ended(pid)]:
             report = self._last.pop(pid)
             self._ended.update(report.ended)
             if report.open:

@@ -23,12 +23,12 @@ def growing_pause(attempt: int, first_seconds: float, longest_seconds: float) ->
     return min(first_seconds * 2.0 ** min(attempt - 1, 64), longest_seconds)
 
 
-def has_ended(pid: int, proc: Path = PROC) -> bool:
+def has_ended(pid: int) -> bool:
     """True if a process is gone, or waits to be collected."""
     try:
-        state = (proc / str(pid) / "stat").read_text().rpartition(") ")[2]
+        state = (PROC / str(pid) / "stat").read_text().rpartition(") ")[2]
     except OSError:
-        if proc.is_dir():
+        if PROC.is_dir():
             return True
         try:
             os.kill(pid, 0)

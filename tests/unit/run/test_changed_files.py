@@ -11,7 +11,6 @@ from tfs_proxy.run.reloading import (
     forget_bytecode,
     look_at_models,
     snapshot_of_folder,
-    snapshot_of_models,
 )
 
 
@@ -116,11 +115,3 @@ def test_the_bytecode_of_changed_modules_is_removed(tmp_path: Path) -> None:
     forget_bytecode([module, tmp_path / "words.txt"])
 
     assert [cache.exists() for cache in caches] == [False, True]
-
-
-def test_a_version_that_is_removed_is_a_change(folder: Path) -> None:
-    """All of its files have gone, also if only its graph has."""
-    before = snapshot_of_models(folder)
-    (folder / "m" / "1" / "saved_model.pb").unlink()
-
-    assert set(changed_files(before, snapshot_of_models(folder))) == set(before)

@@ -1,35 +1,16 @@
 """What the supervisor does for containers: orphans, devices, file systems that may not execute."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tfs_proxy.run.gpus import Devices
-from tfs_proxy.run.host.processes import Orphans
-from tfs_proxy.run.host.workspace import refuse_unusable
 from tfs_proxy.run.programs.packages import noexec_warning
-from tfs_proxy.values.errors import SettingsError
 
 GPU_LINE = (
     "I0000 00:00:1 gpu_device.cc:2019] Created device /job:localhost/replica:0/task:0/device:GPU:0 with 13764 MB "
     "memory:  -> device: 0, name: Tesla T4, pci bus id: 0000:00:1e.0, compute capability: 7.5"
 )
-
-
-def test_living_children_are_left_alone() -> None:
-    """Only zombies are looked at."""
-    now = 0.0
-    orphans = Orphans(clock=lambda: now)
-    child = subprocess.Popen(["sleep", "30"])
-    try:
-        for now in (1.5, 3.0, 4.5):  # noqa: B007 - the clock reads it
-            assert orphans.collect() == []
-        assert os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG) is None
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_gpus_are_read_from_the_model_servers_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -61,25 +42,3 @@ def test_native_modules_that_may_not_execute_are_named(tmp_path: Path) -> None:
     assert "--tmpfs /tmp:exec" in said
     assert noexec_warning([tmp_path], lambda _: False) is None
     assert noexec_warning([tmp_path / "absent"], lambda _: True) is None
-
-
-@pytest.mark.parametrize(
-    "name", ["a b", 'a"b', "it's", "a;b", "{a}", "$a", "a\\nb", "a%41", "a\nb", "a\x1bb"]
-)
-def test_a_home_that_nginx_or_grpc_would_misread_is_refused(tmp_path: Path, name: str) -> None:
-    """The sentence names the variable, on one line."""
-    with pytest.raises(
-        SettingsError, match=r"^TFS_PROXY_HOME=.* can't be used: the path has .*short path"
-    ) as caught:
-        refuse_unusable(str(tmp_path / name))
-
-    assert str(caught.value).isprintable()
-
-
-def test_a_home_whose_sockets_would_have_too_long_paths_is_refused(tmp_path: Path) -> None:
-    """The system takes 107 bytes of a path, the random name and the socket included."""
-    fits = tmp_path / ("x" * (107 - len(str(tmp_path)) - len("/" + "/tfs-proxy-12345678/gate127.sock")))
-
-    refuse_unusable(str(fits))
-    with pytest.raises(SettingsError, match="1 bytes longer than the 107"):
-        refuse_unusable(f"{fits}x")

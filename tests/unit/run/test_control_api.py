@@ -22,12 +22,6 @@ class Served:
         self.deployment: Deployment | None = None
 
 
-@pytest.fixture
-def door() -> ControlApi:
-    """A door of a run that is starting."""
-    return ControlApi(Served())
-
-
 def ask(door: ControlApi, method: str, path: str, body: bytes = b"") -> HttpResponse:
     """One question at the unix socket's side."""
     return asyncio.run(door.respond(HttpRequest(method, path, body=body)))
@@ -76,17 +70,3 @@ def test_a_state_that_no_worker_sends_is_refused(body: bytes) -> None:
 
     assert ask(ControlApi(stack), "POST", "/workers", body).status == 400
     assert not stack.readiness.heartbeats.alive
-
-
-def test_clients_get_only_the_reason_before_workers_take_over(door: ControlApi) -> None:
-    response = asyncio.run(door.respond_early(HttpRequest("GET", "/deployment")))
-
-    assert (response.status, response.keeps_connection) == (503, False)
-
-
-def test_clients_find_nothing_at_the_paths_of_workers(door: ControlApi) -> None:
-    def status(path: str) -> int:
-        return asyncio.run(door.respond_to_client(HttpRequest("GET", path))).status
-
-    assert [status(path) for path in ("/deployment", "/workers", "/settled")] == [404] * 3
-    assert status("/ping") == 503

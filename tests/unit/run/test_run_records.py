@@ -1,41 +1,15 @@
 """Lines of requests on their way into counts and log: not too many at once, and all by the end."""
 
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.logs.entry import EntryHandler, LogConfig
-from tfs_proxy.observe.request_counts import FinishedRequest, KnownModels, request_line
+from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.logs import RunRecords
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.layout import Workspace
-
-COUNT = 20_000
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
-    """A folder with very many lines, each of which is shown."""
-    caplog.set_level(logging.INFO)
-    line = request_line(FinishedRequest("POST", 200, 0.001, "/invocations"))
-    logged = (b'@id-%d - "" ' % n + line + line for n in range(COUNT))
-    (tmp_path / "requests").write_bytes(b"".join(logged))
-    return tmp_path
-
-
-@pytest.fixture
-def lines(folder: Path, log: Path) -> RunRecords:
-    """Their reader."""
-    return reader(folder, log)
 
 
 def reader(folder: Path, log: Path) -> RunRecords:
@@ -44,18 +18,6 @@ def reader(folder: Path, log: Path) -> RunRecords:
     handler = EntryHandler(LogConfig("json", descriptor=descriptor))
     settings = Settings.from_env({"TFS_PROXY_ACCESS_LOG": "all"})
     return RunRecords(settings, {}, Workspace(folder), handler)
-
-
-def shown(log: Path) -> int:
-    return log.read_bytes().count(b"\n")
-
-
-def test_a_scrape_counts_all_that_has_ended(lines: RunRecords, log: Path) -> None:
-    """Whatever waits for the log."""
-    measured = {metric.description.name: metric for metric in lines.measure()}
-    (of,) = (measured[catalogue.REQUEST_DURATION.name].distributions or {}).values()
-
-    assert (sum(of.counts), shown(log)) == (COUNT, 0)
 
 
 LINE = b"200 0.003 - a - 100 20 POST /models/a/invoke HTTP/1.1\n"

@@ -123,15 +123,13 @@ LOOK_SECONDS = 1.0
 class Orphans:
     """Zombies below this process; ``collect`` may be called often and looks once a second."""
 
-    def __init__(self, proc: Path = PROC, clock: Callable[[], float] = time.monotonic) -> None:
-        self._proc = proc
-        self._clock = clock
-        self._looked = clock()
+    def __init__(self) -> None:
+        self._looked = time.monotonic()
         self._seen: dict[int, float] = {}
 
     def collect(self) -> list[int]:
         """Collects orphaned zombies; returns their process ids."""
-        now = self._clock()
+        now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return []
         self._looked = now
@@ -141,7 +139,7 @@ class Orphans:
         if not has_ended_ones:
             self._seen.clear()
             return []
-        zombies = (pid for pid in child_pids("self", self._proc) if has_ended(pid, self._proc))
+        zombies = (pid for pid in child_pids("self") if has_ended(pid))
         self._seen = {pid: self._seen.get(pid, now) for pid in zombies}
         old = [pid for pid, since in self._seen.items() if now - since >= GRACE_SECONDS]
         for pid in old:
@@ -150,10 +148,10 @@ class Orphans:
         return old
 
 
-def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
+def child_pids(of: int | str) -> Iterator[int]:
     """The children of a process, ended ones too until they are collected; none without /proc."""
     with contextlib.suppress(OSError):
-        for task in (proc / str(of) / "task").iterdir():
+        for task in (PROC / str(of) / "task").iterdir():
             yield from map(int, (task / "children").read_text().split())
 
 

@@ -261,8 +261,8 @@ def _with_id(request: HttpRequest, response: HttpResponse) -> HttpResponse:
 class BodyMemory:
     """Limits the bytes that bodies of all requests take together."""
 
-    def __init__(self, limit_bytes: int, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._limit_bytes, self._wait_seconds = limit_bytes, wait_seconds
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._freed = asyncio.Condition()
 
@@ -271,7 +271,7 @@ class BodyMemory:
         """Holds a body's memory while the block runs. Raises Overloaded if none becomes free."""
         size_bytes = min(COPIES * body_bytes, self._limit_bytes)
         try:
-            async with asyncio.timeout(self._wait_seconds), self._freed:
+            async with asyncio.timeout(WAIT_SECONDS), self._freed:
                 await self._freed.wait_for(lambda: self._held_bytes + size_bytes <= self._limit_bytes)
                 self._held_bytes += size_bytes
         except TimeoutError:

@@ -115,14 +115,18 @@ def test_the_images_health_check_asks_the_pipeline_and_no_stage(
 
 def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None:
     """As docs/reference/sagemaker.md says of pipelines; each stage has ports of its own."""
-    answer = tell(running, {"1": {"type": "text/csv"}}, Accept="text/plain")
+    sent = {"X_Amzn_SageMaker_Inference_Id": "id-7", "X_Other": "no"}
+    answer = tell(running, {"1": {"type": "text/csv"}}, Accept="text/plain", **sent)
 
     first, second = answer.json["seen"]
     assert (first["type"], first["accept_header"]) == ("application/json", None)
     assert (second["type"], second["accept"]) == ("text/csv", "text/plain")
     assert answer.headers["content-type"] == "application/x-stage2; a=b"
     ids = {note["headers"]["x-request-id"] for note in (first, second)}
-    assert ids == {answer.headers["x-request-id"]}
+    assert ids == {answer.headers["x-request-id"]} == {"id-7"}
+    assert all("x-amzn-sagemaker-inference-id" in note["headers"] for note in (first, second))
+    assert all("x-other" not in note["headers"] for note in (first, second))
+    assert answer.headers["x-amzn-sagemaker-custom-attributes"] == "stage=2"
     ports = {first["ports"][0], second["ports"][0]}
     assert len(ports) == 2
     assert str(running.port) not in ports

@@ -63,6 +63,7 @@ IMPORTED = {
         f"{HANDLER}raise ValueError('a bad constant')\n",
         "inference.py:2 in <module>: ValueError: a bad constant",
     ),
+    "an interrupt": (f"{HANDLER}raise KeyboardInterrupt\n", "KeyboardInterrupt"),
     "sys.exit": (f"{HANDLER}import sys\nsys.exit('no licence')\n", "SystemExit: no licence"),
     "an exception of init": (f"{HANDLER}def init(context): raise ValueError('a bad start')\n", "a bad start"),
     "handlers that are no functions": ("handler = 'x'\n", "handler is not a function, but str"),

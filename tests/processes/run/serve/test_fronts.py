@@ -275,7 +275,8 @@ def test_the_path_of_the_model_servers_metrics_is_published_nowhere(stack: Stack
                 ("DELETE", "/invocations", 405),
                 ("POST", "/ping", 405),
                 ("GET", "/deployment", 404),
-                ("GET", "/released", 404),
+                ("GET", "/settled", 404),
+                ("POST", "/workers", 404),
                 ("GET", "/.refused/400", 404),
             ]
         ),
@@ -360,6 +361,7 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path, front: dict[str, str]) 
 
         refused = [*pings, stack.invoke("{}"), stack.ask("GET", "/nope"), stack.ask("GET", "/v1/models/m")]
         assert (stack.ask("GET", "/live").status, stack.ask("HEAD", "/live").body) == (200, b"")
+        assert stack.ask("GET", "/v2/health/live").json == {"live": True}
         assert {status_on_kept(), *(answer.status for answer in refused)} == {503}
         assert all(answer.json.keys() == {"error"} for answer in refused)
         metrics = scrape(stack)

@@ -44,7 +44,9 @@ def in_flight(stack: Stack) -> float:
 
 def test_the_run_shows_itself_in_both_formats(stack: Stack) -> None:
     """Versions, phase, processes, workers and models; HEAD has no body, and other methods are refused."""
-    for metrics in (scrape(stack), scrape_open_metrics(stack)):
+    both = (scrape(stack), scrape_open_metrics(stack))
+    assert len({metrics.total("tfs_proxy_startup_seconds") for metrics in both}) == 1, "the start has ended"
+    for metrics in both:
         assert metrics.total("tfs_proxy_build_info") == 1
         assert metrics.total("tfs_proxy_ready") == 1
         assert metrics.total("tfs_proxy_phase", phase="serving") == 1

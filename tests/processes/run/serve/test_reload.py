@@ -148,19 +148,6 @@ def test_a_worker_that_can_not_load_the_script_ends_no_other(serve: Serve, folde
     assert stack.log.count("Traceback (most recent call last)") == 1
 
 
-def test_a_script_that_hangs_while_it_is_imported_does_not_hold_up_the_next(
-    serve: Serve, folder: Path
-) -> None:
-    """A change during a reload begins it anew."""
-    stack = serve(folder, "--reload", workers="1")
-    write(folder / "code" / "inference.py", "while True: pass\n")
-    stack.wait_for_log("loading it in new processes")
-
-    write(folder / "code" / "inference.py", script("second"))
-
-    stack.wait_until(lambda: answers(stack, "second"), "the repaired script answers")
-
-
 def test_a_stop_during_a_reload_ends_both_kinds_of_workers(serve: Serve, folder: Path) -> None:
     """SIGTERM while new workers hang in the import: the exit status is 0, and no process is left."""
     imported = folder.parent / "imported"

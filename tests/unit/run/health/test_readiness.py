@@ -10,7 +10,7 @@ import pytest
 from support.clock import Clock
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.model_states import MISSES, ModelWatch
-from tfs_proxy.run.readiness import Readiness, ServableState, StackState, StartSteps, read_status
+from tfs_proxy.run.readiness import Readiness, ServableState, StackState, read_status
 from tfs_proxy.values.deployment import Instance, WorkerPhase, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -163,21 +163,6 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
 
 def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
     return serving(pid, line="inference.py:3 in handler", hangs=True, full=full, stuck=stuck)
-
-
-def test_each_step_has_its_seconds() -> None:
-    """The current one so far; after the end nothing grows any more."""
-    now = [10.0]
-    steps = StartSteps(lambda: now[0])
-    now[0] = 11.0
-    steps.begin("starting: loading the models")
-    now[0] = 14.0
-    assert steps.seconds() == {"starting": 1.0, "loading the models": 3.0}
-
-    steps.end()
-    now[0] = 20.0
-    steps.end()
-    assert steps.seconds() == {"starting": 1.0, "loading the models": 3.0}
 
 
 def test_a_worker_that_hangs_leaves_once_another_serves() -> None:

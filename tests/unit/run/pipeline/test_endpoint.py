@@ -70,7 +70,13 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
             self._port = port
 
         def request(
-            self, method: str, path: str, body: bytes, headers: Mapping[str, str], seconds: float
+            self,
+            method: str,
+            path: str,
+            body: bytes,
+            headers: Mapping[str, str],
+            seconds: float,
+            _look: Callable[[], None],
         ) -> HttpResponse:
             assert (method, path) == ("POST", "/invocations")
             assert 0 < seconds <= 60
@@ -87,21 +93,6 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
     monkeypatch.setattr(pages, "get_async", get)
     made = Stages()
     return made
-
-
-def test_headers_of_the_platform_reach_every_stage_and_others_none(stages: Stages) -> None:
-    """The client gets those of the last stage alone."""
-    for number in (1, 2):
-        attributes = {"X-Amzn-SageMaker-Custom-Attributes": f"from {number}"}
-        stages.answers[number] = appends(b"", headers={"X-Other": "no", **attributes})
-    response = stages.invoke({"x-amzn-sagemaker-inference-id": "7", "x-other": "no", "authorization": "a"})
-    for _, headers in stages.requests:
-        assert headers.keys() - {"Content-Type"} == {"x-amzn-sagemaker-inference-id", "x-request-id"}
-    assert response.headers == {
-        "Content-Type": "text/plain",
-        "X-Amzn-SageMaker-Custom-Attributes": "from 2",
-        "X-Request-Id": "7",
-    }
 
 
 @pytest.mark.parametrize(
