@@ -97,7 +97,6 @@ class ArchiveStacks(Stacks):
             lambda: self.current.children,
             host.workspace.journal,
             self._outside.measure,
-            lambda: tuple(self.current.measure_health()),
             host.records.measure,
             partial(session_metrics, settings),
             self._streams.measure,

@@ -67,8 +67,8 @@ class Heartbeats:
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one,
     ``timeout_seconds`` the silence after which one is ended. ``booted`` is set once a worker serves.
     ``starts`` is how many have begun to load the application, ``counts`` has those of former stacks, too;
-    ``failure`` is why the latest one can't load it. ``is_healthy`` is None for a script that has told
-    nothing, ``unhealthy`` why it can't serve; ``name`` tells it from other models in the log.
+    ``failure`` is why the latest one can't load it. ``model`` is its name; ``is_healthy`` is None for a
+    script that has told nothing, ``unhealthy`` why it can't serve.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class Heartbeats:
         timeout_seconds: float = 70.0,
         counts: WorkerCounts | None = None,
         clock: Callable[[], float] = time.monotonic,
-        name: str | None = None,
     ) -> None:
         self.wanted = wanted
         self.booted = asyncio.Event()
@@ -93,7 +92,7 @@ class Heartbeats:
         self._most_alive = 0
         self._starts_in_vain = 0
         self._hang_in_a_row = 0
-        self._name = "" if name is None else f"model {name}: "
+        self.model = ""
         self.is_healthy: bool | None = None
         self.unhealthy = ""
         self._health_failures, self._health_due = 0, 0.0
@@ -129,16 +128,16 @@ class Heartbeats:
         self._health_failures = self._health_failures + 1 if fault else 0
         self.unhealthy = fault if self._health_failures >= UNHEALTHY_FAILURES else ""
         if self._health_failures == UNHEALTHY_FAILURES:
-            log.error("%snot healthy: %s", self._name, fault)
+            log.error("model %s is not healthy: %s", self.model, fault)
         elif self.is_healthy is False and not self.unhealthy:
-            log.info("%shealthy again", self._name)
+            log.info("model %s is healthy again", self.model)
         self.is_healthy = not self.unhealthy
 
     def asks_health(self) -> bool:
         """True if the worker that reports now is to ask its script."""
         now = self._clock()
-        is_due = now >= self._health_due
-        self._health_due = now + HEALTH_SECONDS if is_due else self._health_due
+        if is_due := now >= self._health_due:
+            self._health_due = now + HEALTH_SECONDS
         return is_due
 
     def may_leave(self, pid: int) -> bool:
@@ -170,9 +169,9 @@ class Heartbeats:
         """Forgets a worker that has ended."""
         del self._heard[pid]
 
-    def expect(self, workers: int) -> None:
-        """Sets how many workers there should be."""
-        self.wanted = workers
+    def expect(self, workers: int, model: str) -> None:
+        """Sets how many workers there should be, and for which model."""
+        self.wanted, self.model = workers, model
 
     async def until_alive(self, *, every_worker: bool) -> None:
         """Returns once a worker serves, or as many as there should be."""

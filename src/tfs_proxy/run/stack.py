@@ -6,7 +6,7 @@ It opens the archive, starts model servers and workers, waits until they are rea
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfs_proxy.model.report.prepare import Prepared
-from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.logs.entry import LogConfig
-from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host import sockets
@@ -125,7 +123,8 @@ class Stack:
         self.readiness.steps.begin("starting: opening the model archive")
         prepared = await open_archive(self.request, self.settings, self.workspace, before)
         self.prepared, self.settings = prepared, prepared.settings
-        self.readiness.heartbeats.expect(self.settings.gunicorn_workers)
+        model = self.settings.loaded_as or prepared.served.default_model
+        self.readiness.heartbeats.expect(self.settings.gunicorn_workers, model)
         return prepared
 
     async def adopt(self, prepared: Prepared, former: "Stack") -> bool:
@@ -232,13 +231,6 @@ class Stack:
             watching = together(self._watch.forever(), servers.watch_models(self._added))
             await self.children.watch_during(watching)
 
-    def measure_health(self) -> Iterator[MeasuredMetric]:
-        """Its script's own health, if that has told it."""
-        heartbeats, deployment = self.readiness.heartbeats, self.deployment
-        if heartbeats.is_healthy is not None and deployment is not None:
-            name = deployment.loaded_as or deployment.default_model
-            yield MeasuredMetric(catalogue.SCRIPT_HEALTHY, {(name,): float(heartbeats.is_healthy)})
-
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
         self.servers.kill_unless_shared(self.children.lose)
@@ -304,5 +296,4 @@ class Stack:
 def heartbeats_of(settings: Settings, counts: WorkerCounts | None = None) -> Heartbeats:
     """No worker yet; a hanging call is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    seconds = (replaced_seconds, settings.gunicorn_timeout_seconds)
-    return Heartbeats(settings.gunicorn_workers, *seconds, counts, name=settings.loaded_as)
+    return Heartbeats(settings.gunicorn_workers, replaced_seconds, settings.gunicorn_timeout_seconds, counts)

@@ -152,7 +152,6 @@ class ModelStack:
     def measure(self) -> Iterator[MeasuredMetric]:
         """Metrics of its processes and workers."""
         yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
-        yield from self._stack.measure_health()
 
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -175,8 +175,8 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     with importing(Path(path)) as described:
         module = import_script(path, import_paths)
     handlers = {name: function_of(module, name) for name in HANDLERS}
-    stream = stream_of(module)
-    if not any(handlers.values()) and stream is None:
+    others = own_members(module)
+    if not any(handlers.values()) and others["stream"] is None:
         functions = [name for name, value in vars(module).items() if inspect.isfunction(value)]
         raise ScriptLoadError(no_handler(path, vars(module), functions))
     for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
@@ -184,10 +184,8 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     return Script(
         path,
         **handlers,
-        init=own_function(module, "init", 1),
-        close=own_function(module, "close", 0),
-        health=health_of(module),
-        stream=stream,
+        **others,
+        init=own_function(module, "init"),
         description=described.description,
     )
 
@@ -257,13 +255,18 @@ def takes(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
+def own_members(module: ModuleType) -> Mapping[str, Any]:
+    """Find the functions that both kinds of scripts may have."""
+    return {"close": own_function(module, "close"), HEALTH: health_of(module), STREAM: stream_of(module)}
+
+
 def stream_of(module: ModuleType) -> Handler | None:
     """Find ``async def stream(messages, context)``; any other of that name is the script's own business."""
     function = getattr(module, STREAM, None)
     written = inspect.unwrap(function) if callable(function) else None
     if not (inspect.isasyncgenfunction(written) or inspect.iscoroutinefunction(written)):
         return None
-    return own_function(module, STREAM, len(PARAMETERS[STREAM]))
+    return own_function(module, STREAM)
 
 
 def health_of(module: ModuleType) -> Callable[[Any], Any] | None:
@@ -280,15 +283,15 @@ def health_of(module: ModuleType) -> Callable[[Any], Any] | None:
     return None
 
 
-def own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
-    """Function that the script defines itself and that takes so many arguments.
+def own_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """Function that the script defines itself and that takes the arguments of its name.
 
     Anything else of that name is an old script's own business: an import, or a helper of another shape.
     """
     function = getattr(module, name, None)
     if not inspect.isfunction(function) or function.__module__ != module.__name__:
         return None
-    if not takes(inspect.signature(function), arguments):
+    if not takes(inspect.signature(function), len(PARAMETERS[name])):
         wanted = form_of(name)
         log.warning(
             "%s: its %s is not called, because it does not take the arguments of %s",

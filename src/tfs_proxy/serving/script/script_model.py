@@ -25,14 +25,7 @@ from tfs_proxy.observe.request_record import current_id
 from tfs_proxy.serving.script.context import RequestContext, ScriptRequest
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.health import ScriptHealth
-from tfs_proxy.serving.script.load import (
-    function_of,
-    health_of,
-    import_script,
-    own_function,
-    stream_of,
-    takes,
-)
+from tfs_proxy.serving.script.load import function_of, import_script, own_members, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
 from tfs_proxy.serving.script.streams import Messages, StreamRequest, begin_stream
@@ -181,15 +174,8 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
         raise ScriptLoadError(
             f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
-    return ScriptModel(
-        path,
-        model_fn,
-        **functions,
-        close=own_function(module, "close", 0),
-        health=health_of(module),
-        stream=stream_of(module),
-        description=described.description,
-    )
+    members = {**functions, **own_members(module)}
+    return ScriptModel(path, model_fn, **members, description=described.description)
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:

@@ -83,8 +83,8 @@ def test_two_failures_in_a_row_are_an_unready_run_that_lives_and_serves(
         says.write_text("hang")
         wait_for_ping(stack, 503, SAID + "did not return within 5 s")
         assert stack.stop() == 0
-        assert f"not healthy: {DOWN}\n" in stack.log
-        assert "healthy again\n" in stack.log
+        assert f"model m is not healthy: {DOWN}\n" in stack.log
+        assert "model m is healthy again\n" in stack.log
         assert "in health: ConnectionError: no store at /srv/features" in stack.log
 
 
@@ -109,4 +109,4 @@ def test_of_many_models_only_the_one_is_unhealthy(tmp_path: Path) -> None:
         ]
         assert stack.invoke_model("sick", "[1]", "application/json").status == 200
         assert scrape(stack).total("tfs_proxy_script_healthy", model="sick") == 0
-        stack.wait_for_log(f"model sick: not healthy: {DOWN}")
+        stack.wait_for_log(f"model sick is not healthy: {DOWN}")
