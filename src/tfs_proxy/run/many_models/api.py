@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs
 
 from msgspec.structs import replace
@@ -42,7 +42,12 @@ def read_load_request(body: bytes) -> tuple[str, str]:
         raise BadInput(f"not a load request: the body is not JSON; send {SHAPE}") from None
     if not isinstance(fields, dict):
         raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
-    name, url = _text(fields, "model_name"), _text(fields, "url")
+    for field in ("model_name", "url"):
+        if field not in fields:
+            raise BadInput(f"not a load request: {field} is missing; send {SHAPE}")
+        if not isinstance(fields[field], str) or not fields[field]:
+            raise BadInput(f"not a load request: {field} is not a text, or is empty; send {SHAPE}")
+    name, url = fields["model_name"], fields["url"]
     if not is_model_name(name, LOADED_MODEL):
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
@@ -50,15 +55,6 @@ def read_load_request(body: bytes) -> tuple[str, str]:
     if not (is_remote(url) or PurePosixPath(url).is_absolute()) or not url.isprintable():
         raise BadInput("not a load request: url is not an absolute path on this machine")
     return name, url
-
-
-def _text(fields: dict[str, Any], field: str) -> str:
-    if field not in fields:
-        raise BadInput(f"not a load request: {field} is missing; send {SHAPE}")
-    value = fields[field]
-    if not isinstance(value, str) or not value:
-        raise BadInput(f"not a load request: {field} is not a text, or is empty; send {SHAPE}")
-    return value
 
 
 def page(models: Sequence[Model], query: str) -> tuple[Sequence[Model], str | None]:

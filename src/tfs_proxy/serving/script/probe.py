@@ -3,7 +3,6 @@
 As a program it imports the script and writes the result, as JSON, to the file that its argument names.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -18,6 +17,8 @@ from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.processes import signal_at_death_of
 
 STDERR = 2
+MODEL = "model"
+"""Kind of a script that is the model itself."""
 
 
 def importable(path: str, import_paths: Sequence[str], *, script_model: bool, seconds: float) -> None:
@@ -27,10 +28,9 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
     ScriptLoadError if it can't be imported, ends its process, or takes longer.
     """
     with tempfile.NamedTemporaryFile(prefix="tfs-proxy-import-") as result:
-        words = [f"--import-path={folder}" for folder in import_paths] + ["--script-model"] * script_model
         ends_too = signal_at_death_of(os.getpid(), signal.SIGKILL)
         child = subprocess.Popen(
-            [sys.executable, "-m", __name__, path, result.name, *words],
+            [sys.executable, "-m", __name__, path, result.name, MODEL if script_model else "", *import_paths],
             stdin=subprocess.DEVNULL,
             stdout=STDERR,
             start_new_session=True,
@@ -58,22 +58,16 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
 
 def main() -> None:
     """Import, write, and end without waiting for threads that the script has started."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("script")
-    parser.add_argument("result", type=Path)
-    parser.add_argument("--import-path", action="append", default=[])
-    parser.add_argument("--script-model", action="store_true")
-    arguments = parser.parse_args()
+    script, result, kind, *import_paths = sys.argv[1:]
     from tfs_proxy.serving.script.load import load_script
     from tfs_proxy.serving.script.script_model import load_script_model
 
     outcome = {}
     try:
-        load = load_script_model if arguments.script_model else load_script
-        load(arguments.script, arguments.import_path)
+        (load_script_model if kind == MODEL else load_script)(script, import_paths)
     except ScriptLoadError as error:
         outcome = {"text": str(error), "report": error.report, "missing": error.missing}
-    arguments.result.write_text(json.dumps(outcome))
+    Path(result).write_text(json.dumps(outcome))
     sys.stdout.flush()
     os._exit(0)
 
