@@ -95,6 +95,10 @@ def test_a_variable_becomes_a_typed_field(variable: str, value: str, field: str,
         ("SAGEMAKER_TFS_WAIT_TIME_SECONDS", "nan"),
         ("SAGEMAKER_GUNICORN_WORKERS", "٣٣"),
         ("SAGEMAKER_BATCH", "maybe"),
+        ("SAGEMAKER_PROGRAM", "../inference.py"),
+        ("SAGEMAKER_PROGRAM", "a b.py"),
+        ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "csv"),
+        ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "*/*, text/csv"),
     ],
 )
 def test_an_unusable_value_is_named_with_its_variable(variable: str, value: str) -> None:

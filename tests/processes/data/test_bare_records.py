@@ -10,7 +10,7 @@ import pytest
 from support.records import example, record
 from support.stack import Stack, serving
 from support.transform_command import outputs, transform
-from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.data.formats.framing import recordio_frame
 from tfs_proxy.data.formats.npy import write_npy
 
 pytestmark = pytest.mark.tensorflow
@@ -83,21 +83,8 @@ def test_one_record_in_each_format(served: Stack) -> None:
         ("serving_default", LINES, "5\n6\n", 'since its input "x" has shape []; the body has 2 records'),
         ("three", CSV, "1,2,3\n4,5,6\n", "takes one record a request"),
         ("three", JSON, "[1, 2]", 'The input "x" has shape [2], expected [3].'),
-        ("one_each", CSV, "1,2\n", 'The input "x" has shape [1, 2], expected [?, 1].'),
-        (
-            "one_each",
-            NPY,
-            write_npy(np.zeros((2, 3, 4))),
-            'The input "x" has shape [2, 3, 4], expected [?, 1].',
-        ),
         ("three", JSON, '{"instances": ["a"]}', '"a" is a string'),
         ("three", LINES, '{"inputs": [1, 2, 3]}\n' * 2, "the body has 2 documents"),
-        (
-            "three",
-            "application/x-tfrecord",
-            tfrecord_frame(example(x=[1.0, 2.0, 3.0])) * 2,
-            "takes one record a request",
-        ),
         ("three", "application/x-recordio-protobuf", _record(1, 2, 3) * 2, "takes one record a request"),
     ],
 )

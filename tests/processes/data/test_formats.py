@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.records import example, record
 from support.shared_stacks import PAYLOAD_MB
 from support.stack import Stack
-from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.formats.npy import write_npy, write_npz
 
 pytestmark = pytest.mark.tensorflow
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
-JPEG = b"\xff\xd8\xff\xe0 no image, but bytes that are no text"
 
 
 def _invoke(
@@ -46,47 +43,6 @@ def test_npy_and_npz(served: Stack) -> None:
     assert [json.loads(line)["label"] for line in lines.splitlines()] == ["small", "big"]
     halves = _invoke(served, write_npy(np.array([1, 2])), "application/x-npy", "", "application/x-npy")
     np.testing.assert_array_equal(np.load(io.BytesIO(halves)), [2.5, 3])
-
-
-def test_images_and_bytes(served: Stack) -> None:
-    """A body of bytes reaches a model of one string input as it is; a numeric one asks for a script."""
-    for content_type in ("image/jpeg", "image/png", "application/x-image", "application/octet-stream"):
-        answer = _invoke(served, JPEG, content_type, "tfs-model-name=bytes")
-        assert answer["predictions"][0]["length"] == len(JPEG)
-        refused = served.invoke(JPEG, content_type)
-        assert (refused.status, "script" in refused.json["error"]) == (415, True)
-
-
-def test_examples(served: Stack) -> None:
-    """One tf.Example, and TFRecords of them: regress, classify, predict by serialized records and by name."""
-    one = example(x=[2.0])
-    two = tfrecord_frame(one) + tfrecord_frame(example(x=[4.0]))
-    name = "tfs-model-name=regress_classify"
-    regress = f"{name},tfs-method=regress,tfs-signature-name=regress_x_to_y"
-    assert _invoke(served, one, "application/x-tfexample", regress) == {"results": [3.0]}
-    assert _invoke(served, two, "application/x-tfrecord", regress, "text/csv") == b"3.0\n4.0\n"
-    classify = f"{name},tfs-method=classify,tfs-signature-name=classify_labels"
-    assert _invoke(served, one, "application/x-tfexample", classify)["results"] == [
-        [["low", 7.0], ["high", 3.0]]
-    ]
-    serialized = f"{name},tfs-signature-name=regress_x_to_y"
-    assert _invoke(served, two, "application/x-tfrecord", serialized)["predictions"] == [[3.0], [4.0]]
-    assert _invoke(served, two, "application/x-tfrecord", name)["predictions"] == [[3.0], [4.0]]
-
-
-def test_recordio(served: Stack) -> None:
-    """SageMaker's records go to inputs by name."""
-    one = record(a={"values": [1, 2, 3]}, b={"kind": "int32_tensor", "values": [4]})
-    body = recordio_frame(one) * 2
-    answer = _invoke(served, body, "application/x-recordio-protobuf", "tfs-model-name=multi_io")
-    assert answer["predictions"] == [{"sum": [5.0, 6.0, 7.0], "label": "big", "count": 8}] * 2
-
-
-def test_tables(served: Stack) -> None:
-    """Several inputs by a header row, with a delimiter; one output row per input row."""
-    table = b"b;a;a;a\n1;1;2;3\n9;4;5;6\n"
-    body = _invoke(served, table, "text/csv; delimiter=;", "tfs-model-name=multi_io", "text/csv")
-    assert body == b"2,small,2.0,3.0,4.0\n18,big,13.0,14.0,15.0\n"
 
 
 def test_packed(served: Stack) -> None:

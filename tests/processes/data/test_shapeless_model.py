@@ -84,18 +84,6 @@ def test_predict(stack: Stack, content_type: str, body: bytes | str, predictions
     assert json.loads(_invoke(stack, body, content_type)) == {"predictions": predictions}
 
 
-def test_predict_by_columns(stack: Stack) -> None:
-    """TF Serving's column form keeps its shape."""
-    assert json.loads(_invoke(stack, '{"inputs": [[1.0], [2.0]]}', JSON)) == {"outputs": [[3.5], [4.0]]}
-
-
-def test_answers_as_text(stack: Stack) -> None:
-    """CSV and JSON lines have a row for each record."""
-    assert _invoke(stack, "1.0\n2.0\n", CSV, accept=CSV) == b"3.5\n4.0\n"
-    assert _invoke(stack, "1.0,2.0\n", CSV, accept=CSV) == b"3.5,4.0\n"
-    assert _invoke(stack, "1.0\n2.0\n", CSV, accept=LINES) == b"3.5\n4.0\n"
-
-
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [
@@ -111,15 +99,3 @@ def test_regress_and_classify(stack: Stack, content_type: str, body: bytes | str
     assert json.loads(_invoke(stack, body, content_type, REGRESS)) == {"results": [3.5, 4.0]}
     classes = {"results": [[["", 3.5]], [["", 4.0]]]}
     assert json.loads(_invoke(stack, body, content_type, CLASSIFY)) == classes
-
-
-@pytest.mark.parametrize("content_type", [CSV, "application/x-npy"])
-def test_regress_without_names(stack: Stack, content_type: str) -> None:
-    """A body that does not name its features, and their types, can't become a tf.Example."""
-    refused = stack.invoke(b"1.0", content_type, **{ATTRIBUTES.replace("-", "_"): REGRESS})
-    assert (refused.status, "features by name" in refused.json["error"]) == (415, True)
-
-
-def test_the_start_up_report_shows_unknown_ranks(stack: Stack) -> None:
-    """Three dots stand for a shape that the signature does not tell."""
-    stack.wait_for_log("serving_default (predict): x float[...] -> y float[...]")

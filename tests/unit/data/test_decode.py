@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -136,13 +135,6 @@ def test_examples_are_objects() -> None:
     for body in (b"[1]", b'[{"x": 1}, 2]', b"", b"5"):
         with pytest.raises(BadInput):
             decode_examples(body, JSON)
-
-
-@given(st.sampled_from(names_with(lambda row: row.decode_examples)), st.binary(max_size=80))
-def test_any_bytes_are_examples_or_are_refused(name: str, body: bytes) -> None:
-    """Random bytes raise nothing but a RequestError for classify and regress, too."""
-    with suppress(RequestError):
-        assert decode_examples(body, parse_media_type(name)).records
 
 
 @given(

@@ -220,18 +220,6 @@ def test_records_of_any_bytes_decode_or_are_refused(payloads: list[bytes], media
             assert decode_examples(body, media_type).records == len(payloads)
 
 
-@given(
-    st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2), min_size=1, max_size=5)
-)
-def test_floats_survive_every_record_format(rows: list[list[float]]) -> None:
-    """The same numbers arrive through tf.Example and through recordio-protobuf."""
-    signature = signature_of(a=("DT_FLOAT", (None, 2)))
-    tf = b"".join(tfrecord_frame(example(a=row)) for row in rows)
-    mx = b"".join(recordio_frame(record(a={"values": row})) for row in rows)
-    assert decode(tf, RECORDS, signature).inputs["a"].tolist() == rows
-    assert decode(mx, RECORDIO, signature).inputs["a"].tolist() == rows
-
-
 @pytest.mark.parametrize(
     "name", ["image/jpeg", "image/png", "application/x-image", "application/octet-stream"]
 )

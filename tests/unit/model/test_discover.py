@@ -169,14 +169,6 @@ def test_nothing_is_put_into_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(folder.iterdir()) == []
 
 
-def test_links_to_elsewhere_are_followed(tmp_path: Path) -> None:
-    """A folder may link to models that lie outside of it, as mounted volumes do."""
-    saved_model(tmp_path / "store/half/1")
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/half").symlink_to("../store/half")
-    assert names(tmp_path / "models") == {"half": [1]}
-
-
 def test_staging_leaves_what_is_laid_out_already(tmp_path: Path) -> None:
     """A model in numbered folders is served from where it lies."""
     saved_model(tmp_path / "in/half/1")

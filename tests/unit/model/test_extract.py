@@ -357,19 +357,6 @@ def test_a_gzip_of_several_members_is_one_archive(tmp_path: Path) -> None:
     assert (tmp_path / "out/a").read_bytes() == b"1" * 5000
 
 
-def test_sparse_files_are_unpacked_with_their_holes(tmp_path: Path) -> None:
-    odd, contents = file("holes", b"2\n3\n2\n8\n1\n".ljust(512, b"\0") + b"abc")
-    odd.pax_headers = {
-        "GNU.sparse.major": "1",
-        "GNU.sparse.minor": "0",
-        "GNU.sparse.name": "real",
-        "GNU.sparse.realsize": "12",
-    }
-    extract(archive_of(tmp_path, (odd, contents), file("after", b"z")), tmp_path / "out", ROOMY)
-    assert (tmp_path / "out/real").read_bytes() == b"\0\0\0ab\0\0\0c\0\0\0"
-    assert (tmp_path / "out/after").read_bytes() == b"z"
-
-
 def test_a_declared_size_that_lies_is_refused(tmp_path: Path) -> None:
     """More bytes than the header says can't be a member, fewer mean a cut archive."""
     tar = bytearray(tar_bytes([file("a", b"1" * 2000)], tarfile.USTAR_FORMAT))

@@ -47,15 +47,6 @@ def keys(*names: str, size: int = 1) -> list[StoredObject]:
     return [StoredObject(name, size) for name in names]
 
 
-def test_keys_become_relative_paths() -> None:
-    """The prefix goes; empty folder marks are passed over; empty files are kept."""
-    objects = [*keys("p/half/1/saved_model.pb"), *keys("p/", "p/half/", "p/half/1/empty", size=0)]
-    assert set(relative_paths(objects, "p/", "s3://b/p/")) == {
-        Path("half/1/saved_model.pb"),
-        Path("half/1/empty"),
-    }
-
-
 @pytest.mark.parametrize(
     "key", ["p/../x", "p/a/../../x", "p//etc/passwd", "p/./x", "p/a\0b", "p/" + "n" * 256, "p/a/"]
 )

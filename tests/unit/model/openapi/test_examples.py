@@ -1,7 +1,5 @@
 """The examples of a document are what the conversion, the protocol and the graph take."""
 
-import base64
-
 import pytest
 
 from support.openapi import samples
@@ -10,10 +8,8 @@ from tfs_proxy.data.open_inference.json_request import read_request
 from tfs_proxy.data.registry import decode, parse_media_type
 from tfs_proxy.data.shapes import misfits
 from tfs_proxy.model.graph_inputs import GraphInputs, ParsingNode
-from tfs_proxy.model.openapi.examples import JPEG, PNG
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import TensorSpec
-from tfs_proxy.wire.protos import Example
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -38,22 +34,10 @@ def test_examples_of_the_open_inference_protocol_are_read(name: str) -> None:
     assert len(bodies) == (0 if name in {"complex", "quantized", "nothing", "half"} else 1)
 
 
-PICTURES = GraphInputs(decodes_pictures=True, resizes=True)
-
-
 def bodies(graph: GraphInputs) -> dict[str, bytes]:
     """Bodies of /invocations by type, for a model of one string."""
     sent = samples(document(TEXT, graph=graph))
     return {str(sample.media_type): sample.body or b"" for sample in sent if sample.path == "/invocations"}
-
-
-def test_pictures() -> None:
-    """A model of pictures gets some, in every type that carries bytes; CSV is text."""
-    found = bodies(PICTURES)
-
-    assert (found["image/png"], found["image/jpeg"]) == (PNG, JPEG)
-    assert base64.b64encode(PNG) in found["application/json"]
-    assert "text/csv" not in found
 
 
 def test_pictures_of_one_size() -> None:
@@ -70,15 +54,6 @@ FEATURES = {"age": TensorSpec("age", "DT_INT64", ()), "size": TensorSpec("size",
 PARSING = GraphInputs(parsing=(ParsingNode("tf_example", FEATURES),))
 
 
-def test_a_serialized_example() -> None:
-    """A string that is parsed is a tf.Example with the features that the graph wants."""
-    example = Example.FromString(bodies(PARSING)["application/octet-stream"])
-
-    assert dict(example.features.feature).keys() == {"age", "size"}
-    assert list(example.features.feature["age"].int64_list.value) == [1]
-    assert list(example.features.feature["size"].float_list.value) == [1.0, 1.0]
-
-
 @pytest.mark.parametrize(("graph", "examples"), [(PARSING, 2), (GraphInputs(), 0)])
 def test_features(graph: GraphInputs, examples: int) -> None:
     """classify has an example for each path if the graph tells its features, otherwise none."""
@@ -87,10 +62,3 @@ def test_features(graph: GraphInputs, examples: int) -> None:
 
     expected = b'{"signature_name": "labels", "examples": [{"age": [1], "size": [1.0, 1.0]}]}'
     assert classified == [expected] * examples
-
-
-def test_pictures_in_base64() -> None:
-    found = bodies(GraphInputs(decodes_pictures=True, resizes=True, from_base64=True))
-
-    assert base64.urlsafe_b64decode(found["application/octet-stream"]) == PNG
-    assert "image/png" not in found
