@@ -13,7 +13,6 @@ from tfs_proxy.run import plan
 from tfs_proxy.run.gpus import Placement
 from tfs_proxy.run.host.sockets import model_server_ports
 from tfs_proxy.run.nginx import config as nginx
-from tfs_proxy.run.nginx.config import NginxBuild
 from tfs_proxy.run.programs import gunicorn, model_server
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
@@ -263,7 +262,7 @@ GRPC = nginx.ProxyConfig("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_
 def test_nginx_is_told_of_http2_in_the_way_it_knows(
     version: tuple[int, ...], lines: list[str], never: str
 ) -> None:
-    proxy = replace(GRPC, build=NginxBuild(version))
+    proxy = replace(GRPC, version=version)
 
     text = nginx.config(proxy, settings(), WORKSPACE)
 

@@ -124,24 +124,13 @@ ERROR_PAGES_OF_MODEL_SERVERS: Mapping[int, str] = {
 NO_ROOM = "the body finds no room below TFS_PROXY_HOME, where large ones wait: mount a larger disk"
 
 
-class NginxBuild(Struct, frozen=True):
-    """An nginx's version as 1, 26, 3, (0,) if unknown, and its modules.
-
-    One counts its connections, the other replaces parts of answers.
-    """
-
-    version: tuple[int, ...] = (0,)
-    counts_connections: bool = True
-    edits_answers: bool = True
-
-
 class ProxyConfig(Struct, frozen=True):
     """The addresses on which nginx listens, and those to which it sends requests.
 
     ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is empty if gRPC is not published,
     ``serving`` None until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
     ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once in
-    all its ``processes``, and those to workers and model servers count.
+    all its ``processes``, and those to workers and model servers count. Its ``version`` is 0 if unknown.
     """
 
     listen: str
@@ -153,7 +142,7 @@ class ProxyConfig(Struct, frozen=True):
     free_bytes: int = 0
     connections: int = MOST_CONNECTIONS
     processes: int = 1
-    build: NginxBuild = NginxBuild()
+    version: tuple[int, ...] = (0,)
     also_listen: tuple[str, ...] = ()
     keys: callers.Keys | None = None
 
@@ -261,7 +250,6 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
     served = many or serving
     sampling = many.traces if many else serving.observation.traces if serving else None
     one_line = settings.batch or settings.default_accept == JSON
-    edited, edits = fast_path.ACCEPTS if one_line else (JSON,), proxy.build.edits_answers
     return {
         # What has the names that the templates use.
         "proxy": proxy,
@@ -287,7 +275,6 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
         "logs_all": int(settings.access_log.mode not in {AccessLog.OFF, AccessLog.ERRORS}),
         "plain_id": PLAIN_ID,
-        "in_flight": "$connections_writing" if proxy.build.counts_connections else '""',
         "read_seconds": answer_seconds(settings),
         "stop_seconds": max(math.ceil(settings.stop_seconds), 1),
         "stalled_seconds": STALLED_SECONDS,
@@ -304,8 +291,8 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         "traces": _traces(sampling) if sampling else None,
         "model_servers": [f"{each.host}:{each.rest_port}" for each in (served.instances if served else ())],
         "fast": {
-            "accepts": [accept for accept in fast_path.ACCEPTS if edits or accept not in edited],
-            "one_line": edited,
+            "accepts": fast_path.ACCEPTS,
+            "one_line": fast_path.ACCEPTS if one_line else (JSON,),
         }
         if many or proxy.fast
         else None,
@@ -355,7 +342,7 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
         GrpcCode.UNAUTHENTICATED: NO_CERTIFICATE,
     }
     return {
-        "has_http2_directive": proxy.build.version >= HTTP2_DIRECTIVE,
+        "has_http2_directive": proxy.version >= HTTP2_DIRECTIVE,
         "model_servers": [f"unix:{workspace.grpc_gate(each)}" for each in range(settings.instance_count)],
         "translator": f"unix:{workspace.translator_socket}" if settings.publishes_open_inference else None,
         # A script model has no API of TF Serving.

@@ -16,7 +16,6 @@ from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.host.sockets import Listener, Listeners
 from tfs_proxy.run.nginx import config as nginx
-from tfs_proxy.run.nginx.config import NginxBuild
 from tfs_proxy.run.nginx.front_files import FrontFiles
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.process import ChildProcess, ProcessSpec
@@ -50,7 +49,7 @@ class NginxProxy:
         multi_model: MultiModelRoutes | None = None,
     ) -> None:
         self._program = program
-        self._build = read_build(program)
+        self._version = read_version(program)
         self._settings = settings
         self._workspace = workspace
         self._listeners = listeners
@@ -86,7 +85,7 @@ class NginxProxy:
             grpc=self._grpc,
             serving=serving,
             multi_model=self._multi_model,
-            build=self._build,
+            version=self._version,
             keys=self._files.keys,
         )
         write_config(self._workspace, nginx.config(proxy, self._settings, self._workspace))
@@ -190,12 +189,8 @@ def _end_gracefully(former: Collection[int]) -> None:
             os.kill(pid, signal.SIGQUIT)
 
 
-def read_build(program: str) -> NginxBuild:
-    """Reads the output of ``nginx -V``."""
+def read_version(program: str) -> tuple[int, ...]:
+    """The version that ``nginx -V`` says, as 1, 26, 3; 0 if it says none."""
     output = subprocess.run([program, "-V"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
     version = re.search(rb"/(\d+)\.(\d+)\.(\d+)", output)
-    return NginxBuild(
-        tuple(int(number) for number in version.groups()) if version else (0,),
-        b"--with-http_stub_status_module" in output,
-        b"--with-http_sub_module" in output,
-    )
+    return tuple(map(int, version.groups())) if version else (0,)
