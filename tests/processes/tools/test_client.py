@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.stack import Stack, serving
-from tfs_proxy import Client, RequestRefused
+from tfs_proxy import Client
 
 
 def url_of(stack: Stack) -> str:
@@ -53,12 +53,6 @@ def test_strings_may_be_objects(saved_models: Path) -> None:
             client.predict(pandas.Series(["a", None]))
         with pytest.raises(ValueError, match="end in no zero byte"):
             client.predict(np.array([b"a\0"], object))
-
-
-def test_a_refusal_is_the_servers_sentence(served: Stack) -> None:
-    with Client(url_of(served)) as client, pytest.raises(RequestRefused, match="npz") as raised:
-        client.invoke(b"no array", "application/x-npz")
-    assert raised.value.status == 400
 
 
 def test_ask_measures_repeated_requests(served: Stack, tmp_path: Path) -> None:

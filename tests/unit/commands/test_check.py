@@ -238,16 +238,6 @@ def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said[-1] == "a,b"
 
 
-def test_requirements_are_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    request = tmp_path / "request"
-    request.write_text("x")
-    script = f"import nothing_of_this_name\n{MIRROR}"
-    path = archive(tmp_path, script, **{"code/requirements.txt": "nothing"})
-
-    assert main(["check", path, "--request", str(request)]) == 3
-    assert "Only serve installs requirements.txt" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("words", [["missing.tar.gz"], [".", "--request", "missing"]])
 def test_what_is_not_there(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A model or a request that can't be read is 2, and a sentence."""
@@ -326,19 +316,6 @@ def test_the_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert "Model m, version 1" in said.err
 
 
-def test_the_document_follows_the_settings(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A protocol that is off is not in it, and / is no page without the page."""
-    monkeypatch.setenv("TFS_PROXY_DOORS", "v1")
-
-    assert main(["check", archive(tmp_path), "--openapi"]) == 0
-
-    paths = json.loads(capfd.readouterr().out)["paths"]
-    assert not [path for path in paths if path.startswith("/v2")]
-    assert list(paths["/"]["get"]["responses"]["200"]["content"]) == ["application/json"]
-
-
 @pytest.mark.parametrize("other", [["--request", "body"], ["--multi-model", "."]])
 def test_the_document_comes_alone(other: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--openapi", *other]) == 2
@@ -348,6 +325,7 @@ def test_the_document_comes_alone(other: list[str], capfd: pytest.CaptureFixture
 def test_packages_that_only_serve_installs_are_no_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A request can't be answered without them."""
     script = f"import nothing_of_this_name\n{MIRROR}"
     files = {"code/inference.py": script, "code/requirements.txt": "nothing"}
     model = write_signature_model(tmp_path / "m", {}, {})
@@ -355,3 +333,5 @@ def test_packages_that_only_serve_installs_are_no_warning(
 
     assert main(["check", path, "--strict"]) == 0
     assert "Not checked: code/inference.py could not be tried, because nothing_of" in capsys.readouterr().out
+    assert main(["check", path, "--request", __file__]) == 3
+    assert "Only serve installs requirements.txt" in capsys.readouterr().err

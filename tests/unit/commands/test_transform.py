@@ -63,22 +63,6 @@ def test_flags_override_the_json(tmp_path: Path) -> None:
     assert (job.strategy, job.assemble_with, job.environment) == ("SingleRecord", "Line", {"A": "b"})
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"MaxPayloadInMb": 1}, "MaxPayloadInMb"),
-        ({"TransformJobName": 5}, "TransformJobName"),
-        ({"TransformOutput": {}}, "S3OutputPath"),
-    ],
-)
-def test_what_the_api_would_refuse(tmp_path: Path, change: dict[str, object], words: str) -> None:
-    """botocore's model of the call finds unknown, mistyped and missing fields."""
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps({**REQUEST, **change}))
-    with pytest.raises(SettingsError, match=words):
-        options_of(str(path), "--endpoint", ENDPOINT)
-
-
 def test_the_input_needs_no_flag() -> None:
     """A name that is no JSON is the input, which is given once."""
     assert options_of("people.csv", "-o", "out", "--endpoint", ENDPOINT).job.input == "people.csv"
@@ -166,22 +150,6 @@ def test_what_is_no_job_is_refused(
     assert main(["transform", *words, *flags]) == 2
     assert text in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.out")) + list(tmp_path.rglob("*.err"))
-
-
-@pytest.mark.parametrize(
-    ("flags", "text"),
-    [
-        (["--split-type", "Lines"], "--split-type: invalid choice: 'Lines'"),
-        (["--max-payload-mb", "many"], "--max-payload-mb: invalid int value: 'many'"),
-        (["--on-error", "ignore"], "--on-error: invalid choice: 'ignore'"),
-        (["--nothing-of-this-name"], "unrecognized arguments: --nothing-of-this-name"),
-    ],
-)
-def test_flags_that_cannot_be_parsed(flags: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2, and the flag is named."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["transform", *flags])
-    assert text in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["input", "output"])

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,6 @@ from support.remote_container import RemoteContainer, remote_container
 from support.waiting import wait_until
 
 SECONDS = 60.0
-COMMAND = (sys.executable, "-m", "tfs_proxy.cli", "endpoint")
 
 
 CAPTURE = {
@@ -63,13 +61,10 @@ def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
             assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
 
 
-@pytest.mark.parametrize(
-    "content", [None, {"ModelName": "unused", "PrimaryContainer": {"ModelDataUrl": "m"}}]
-)
-def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: Path, content: object) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    words = [] if content is None else [str(tmp_path / "config.json")]
-    with remote_container() as container, closing(Endpoint(*words)) as endpoint:
+def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: Path) -> None:
+    unused = {"ModelName": "unused", "PrimaryContainer": {"ModelDataUrl": "m"}}
+    (tmp_path / "config.json").write_text(json.dumps(unused))
+    with remote_container() as container, closing(Endpoint(str(tmp_path / "config.json"))) as endpoint:
         endpoint.wait_ready()
         client = endpoint.control_plane
         client.create_model(ModelName="m", PrimaryContainer={"Image": container.address})

@@ -29,15 +29,7 @@ def test_command_line_says_it_by_hostname_before_the_model_s_name() -> None:
     assert choice_for("m", definition("x", "a"), choices) == Running("localhost", 8080)
     assert choice_for("m", definition("x", "b"), choices) == DockerImage("image:1")
     assert choice_for("m", definition("http://x:1"), choices) == Ours()
-
-
-def test_image_that_is_an_address_runs_already() -> None:
-    assert choice_for("m", definition("http://127.0.0.1:9"), {}) == Running("127.0.0.1", 9)
     assert choice_for("m", definition("http://host"), {}) == Running("host", 80)
-
-
-def test_a_model_without_an_image_is_served_by_ours() -> None:
-    assert choice_for("m", definition(None), {}) == Ours("its model names no image")
 
 
 def test_names_of_the_command_line_that_nothing_has() -> None:
@@ -45,16 +37,6 @@ def test_names_of_the_command_line_that_nothing_has() -> None:
     model = HostedModel("m", (definition(None, "first"),))
 
     assert unused_choices(choices, [model]) == ["frist"]
-
-
-def test_image_that_docker_does_not_have_is_replaced_and_the_reason_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-
-    choice = choice_for("m", definition("image:1"), {})
-
-    assert choice == Ours("there is no Docker here")
 
 
 @pytest.mark.parametrize("words", ["a", "=local", "a=", "a=http://", "a=http://h:x", "a=http://h/path"])

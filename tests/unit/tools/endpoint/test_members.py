@@ -120,22 +120,6 @@ def test_members_that_change_no_answer_are_taken() -> None:
     assert not problems("CreateEndpointConfig", {**config(**variant), **common, "MetricsConfig": metrics})
 
 
-@pytest.mark.parametrize(
-    ("header", "value", "member"),
-    [
-        ("x-amzn-sagemaker-custom-attributes", "a" * 1025, "CustomAttributes"),
-        ("x-amzn-sagemaker-target-variant", "a_b", "TargetVariant"),
-        ("x-amzn-sagemaker-inference-id", "", "InferenceId"),
-        ("x-amzn-sagemaker-session-id", "a b", "SessionId"),
-    ],
-)
-def test_values_that_aws_refuses_are_refused(header: str, value: str, member: str) -> None:
-    with pytest.raises(AwsError, match=member) as refused:
-        given_members("InvokeEndpoint", {header: value})
-
-    assert refused.value.code == "ValidationError"
-
-
 def test_headers_for_what_no_endpoint_has_are_refused() -> None:
     for member, header in (
         ("EnableExplanations", "x-amzn-sagemaker-enable-explanations"),
