@@ -22,41 +22,30 @@ _MICROS = 1e6
 
 
 class Instrumentation:
-    """Tensors that go through the batch op with a request's own: none, unless batches are counted."""
+    """Counts batches by tensors that go through the batch op with a request's own, at some 50 µs a request.
 
-    kinds: Sequence[Any] = ()
-    """The types of its inputs, and of its outputs."""
+    Without ``metrics`` there are none. ``pads`` if batches are padded.
+    """
 
-    def row_numbers(self, arrays: Sequence[Array]) -> Sequence[Array]:  # noqa: ARG002
-        """The inputs that go with a request's own."""
-        return ()
-
-    def batch_lines(self, row_numbers: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
-        """The outputs, in the graph, for the inputs of a whole batch."""
-        return ()
-
-    def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
-        """Count the batch of a request that was queued at ``queued_at``, in seconds since 1970."""
-
-
-class BatchInstrumentation(Instrumentation):
-    """Counts batches, at some 50 microseconds a request. ``pads`` if batches are padded."""
-
-    def __init__(self, metrics: BatchMetrics, *, pads: bool) -> None:
-        self.kinds = (runtime.as_dtype("int64"),)
-        self._metrics = metrics
-        self._padding = _padding if pads else _no_padding
+    def __init__(self, metrics: BatchMetrics | None = None, *, pads: bool = False) -> None:
+        self.kinds = () if metrics is None else (runtime.as_dtype("int64"),)
+        """The types of its inputs, and of its outputs."""
+        self._metrics, self._pads = metrics, pads
         self._numbers = itertools.count()
 
     def row_numbers(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """A number for each row. The rows are counted here, whatever becomes of them."""
+        """A number for each row, as an input. The rows are counted here, whatever becomes of them."""
+        if self._metrics is None:
+            return ()
         size = len(arrays[0])
         self._metrics.queued(size, len(arrays))
         first = next(self._numbers) << 32
         return (np.arange(first, first + size),)
 
     def batch_lines(self, row_numbers: Sequence[Any]) -> Sequence[Any]:
-        """Values of a row: the number of its batch's first one, the batch's size, padding, start in µs."""
+        """Outputs for a batch; of a row: the number of its batch's first one, size, padding, start in µs."""
+        if self._metrics is None:
+            return ()
         arrays, math = runtime.array_operations, runtime.math_operations
         (numbers,) = row_numbers
         size = arrays.size(numbers, out_type=numbers.dtype)
@@ -71,7 +60,12 @@ class BatchInstrumentation(Instrumentation):
         )
 
     def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
-        """The request with its first row counts a batch; each piece of a split request waited by itself."""
+        """Count what a request that was queued at this time, in seconds since 1970, tells of its batches.
+
+        The one with a batch's first row counts it; each piece of a split request waited by itself.
+        """
+        if self._metrics is None:
+            return
         (numbers,), (lines,) = row_numbers, batch_lines
         firsts = lines[:, 0] == numbers
         for _, size, padding, began in lines[firsts].tolist():
@@ -80,18 +74,17 @@ class BatchInstrumentation(Instrumentation):
         if not firsts[0]:
             self._metrics.waited(int(lines[0, 3]) - queued_at * _MICROS)
 
-
-def _no_padding(_numbers: Any) -> Any:
-    return runtime.constant(0, "int64")
-
-
-def _padding(numbers: Any) -> Any:
-    """Number of rows that are padding: the batch op repeats the first row of the last request."""
-    math = runtime.math_operations
-    one = runtime.constant(1, "int64")
-    last = _element(numbers, math.sub(runtime.array_operations.size(numbers, out_type=numbers.dtype), one))
-    alike = math.cast(math.equal(numbers, last), DstT=numbers.dtype)
-    return math.sub(math._sum(alike, runtime.constant([0], "int32")), one)  # noqa: SLF001
+    def _padding(self, numbers: Any) -> Any:
+        """Number of rows that are padding: the batch op repeats the first row of the last request."""
+        if not self._pads:
+            return runtime.constant(0, "int64")
+        math = runtime.math_operations
+        one = runtime.constant(1, "int64")
+        last = _element(
+            numbers, math.sub(runtime.array_operations.size(numbers, out_type=numbers.dtype), one)
+        )
+        alike = math.cast(math.equal(numbers, last), DstT=numbers.dtype)
+        return math.sub(math._sum(alike, runtime.constant([0], "int32")), one)  # noqa: SLF001
 
 
 def _element(numbers: Any, index: Any) -> Any:

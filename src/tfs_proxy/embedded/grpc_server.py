@@ -75,13 +75,10 @@ def channel_arguments(text: str) -> list[tuple[str, int | str]]:
         key, equals, value = pair.partition("=")
         if not equals:
             raise SettingsError(f"--grpc_channel_arguments: {pair} is not key=value.")
-        arguments.append((key.strip(), _number_or_text(value.strip())))
+        value = value.strip()
+        number = int(value) if _NUMBER.fullmatch(value) else _INT32
+        arguments.append((key.strip(), number if -_INT32 <= number < _INT32 else value))
     return arguments
-
-
-def _number_or_text(value: str) -> int | str:
-    number = int(value) if _NUMBER.fullmatch(value) else _INT32
-    return number if -_INT32 <= number < _INT32 else value
 
 
 RELOAD: Final = "HandleReloadConfigRequest"

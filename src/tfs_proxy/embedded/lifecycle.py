@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +22,10 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 log = logging.getLogger(__name__)
 
 _SCHEME = "file://"
+_NUMBER = re.compile(r"[0-9]+")
 
 _UNLOAD_THREADS = 64
 """Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
-
-
-def local(path: str) -> Path:
-    return Path(path.removeprefix(_SCHEME))
 
 
 def find(base_path: str) -> dict[int, Path]:
@@ -38,24 +36,15 @@ def find(base_path: str) -> dict[int, Path]:
     this machine, which is all that is looked at.
     """
     folders: dict[int, Path] = {}
-    root = local(base_path)
+    root = Path(base_path.removeprefix(_SCHEME))
     if not root.is_dir():
         remote = "://" in base_path and not base_path.startswith(_SCHEME)
         reason = "the embedded model server reads local folders only" if remote else os.strerror(errno.ENOENT)
         raise FileNotFoundError(errno.ENOENT, reason, base_path)
     for child in sorted(root.iterdir()):
-        number = _number(child.name)
-        if number is not None and child.is_dir():
-            folders[number] = child
+        if _NUMBER.fullmatch(child.name) and child.is_dir() and int(child.name) <= HIGHEST_VERSION:
+            folders[int(child.name)] = child
     return folders
-
-
-def _number(name: str) -> int | None:
-    digits = name.lstrip("0") or name[:1]
-    if not (name.isascii() and name.isdigit()) or len(digits) > len(str(HIGHEST_VERSION)):
-        return None
-    number = int(digits)
-    return number if number <= HIGHEST_VERSION else None
 
 
 Load = Callable[[str, int, Path], LoadedServable]
@@ -85,19 +74,20 @@ class VersionLoads:
 
     def start(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
         """Load a version as soon as a thread is free."""
+
+        def load() -> None:
+            with self._catalog.changed:
+                status.change_state(VersionState.LOADING)
+            self._attempt(name, model, status, folder, self._retry.times)
+
         status.change_state(VersionState.START)
-        self._pool.submit(self._load_version, name, model, status, folder)
+        self._pool.submit(load)
 
     def stop(self) -> None:
         self._stopping.set()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
-
-    def _load_version(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
-        with self._catalog.changed:
-            status.change_state(VersionState.LOADING)
-        self._attempt(name, model, status, folder, self._retry.times)
 
     def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
         """One try at a load; if it fails and ``retries`` are left, the next one comes later."""

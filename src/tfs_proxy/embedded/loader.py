@@ -21,7 +21,7 @@ from tfs_proxy.embedded.core.process_ledger import budget_of
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.model_config import BatchOptions, own_options, read_options
+from tfs_proxy.embedded.model_config import own_options, read_options
 from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, SettingsError
 from tfs_proxy.values.layout import WARMUP_FILE
@@ -163,24 +163,16 @@ class Loader:
         from tfs_proxy.embedded import batching
         from tfs_proxy.embedded.tensorflow import session
 
-        options = self._batch_options(folder)
+        options = self._batching
+        if options is not None and self._flags.enable_per_model_batching_parameters:
+            options = own_options(folder, options)
         with tensorflow_errors():
             backend = session.SessionBackend(folder, self._tags, self._session_config)
         loaded: Loaded = backend
         if options is not None:
-            loaded = batching.BatchingBackend(backend, options, self._instrumentation(options))
+            metrics = self._metrics.batches if self._flags.monitoring_config_file else None
+            counts = batching.Instrumentation(metrics, pads=bool(options.allowed_batch_sizes))
+            loaded = batching.BatchingBackend(backend, options, counts)
         if backend.op_types & CRASHING_OPS:
             return ShapeGuard(loaded, backend.signatures, backend.static_sizes, compiled=backend.compiled)
         return loaded
-
-    def _instrumentation(self, options: BatchOptions) -> "batching.Instrumentation":
-        from tfs_proxy.embedded import batching
-
-        if not self._flags.monitoring_config_file:
-            return batching.Instrumentation()
-        return batching.BatchInstrumentation(self._metrics.batches, pads=bool(options.allowed_batch_sizes))
-
-    def _batch_options(self, folder: Path) -> BatchOptions | None:
-        if self._batching is None or not self._flags.enable_per_model_batching_parameters:
-            return self._batching
-        return own_options(folder, self._batching)

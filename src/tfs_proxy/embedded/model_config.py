@@ -1,8 +1,6 @@
 """Configuration files of the model server in protobuf's text form: models, and parameters of batching.
 
-Mistakes are told in the words of the official server's C++ parser. Python's parser finds the same ones, but
-differs in where it sees an unknown field, or the end of the file, and in its words for a value of another
-type. docs/reference/tensorflow-serving.md has the meaning of the batching parameters.
+docs/reference/tensorflow-serving.md has the meaning of the batching parameters.
 """
 
 import posixpath
@@ -21,36 +19,6 @@ from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.protos import POOL, BatchingParameters, ModelConfig, ModelServerConfig
-
-_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
-_WORD = re.compile(r"\w+")
-_LINE_QUOTED = re.compile(r"^'.*?': (?=Expected |Couldn't |Enum |Integer )", re.DOTALL)
-_ANOTHER_VALUE = re.compile(r"^Expected (\w+) but found: '(.*)'$", re.DOTALL)
-_UNKNOWN_FIELD = "has no field named"
-_UNCLOSED = ('Expected "}".', 'Expected ">".')
-
-
-def described(error: text_format.ParseError, text: str, message_name: str) -> str:
-    """The mistake with its line and column, counted from 1; ``message_name`` is the full name of the type."""
-    line, column = error.GetLine(), error.GetColumn()
-    words = str(error).partition(" : ")[2] or str(error)
-    prefix = f"Error parsing text-format {message_name}:"
-    if line is None or column is None:
-        return f"{prefix} {words}"
-    lines = text.split("\n")
-    start = sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column - 1
-    words = _ANOTHER_VALUE.sub(r"Expected \1, got: \2", _LINE_QUOTED.sub("", words))
-    if _UNKNOWN_FIELD in words:
-        # The C++ parser has read the name by then: the token behind it is meant.
-        word = _WORD.match(text, start)
-        blank = _BLANK.match(text, word.end() if word else start)
-        start = blank.end() if blank else start
-    elif words in _UNCLOSED and _BLANK.fullmatch(text, start + 1):
-        start, words = len(text), "Expected identifier, got: "
-    before = text[:start]
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    return f"{prefix} {line}:{column}: {words}"
-
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 _PLATFORM = "tensorflow"
@@ -135,8 +103,9 @@ def read_text(path: str, message: AnyMessage) -> AnyMessage:
     try:
         return text_format.Parse(text, message, descriptor_pool=POOL)
     except text_format.ParseError as error:
+        name = message.DESCRIPTOR.full_name
         raise SettingsError(
-            f"{described(error, text, message.DESCRIPTOR.full_name)} Invalid protobuf file: '{path}'"
+            f"Error parsing text-format {name}: {error} Invalid protobuf file: '{path}'"
         ) from error
 
 

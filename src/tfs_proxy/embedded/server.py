@@ -16,6 +16,7 @@ from typing import Any
 
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
+from uvloop import new_event_loop
 
 import tfs_proxy
 from tfs_proxy.embedded import model_config
@@ -136,7 +137,9 @@ class Server:
             self._ledger,
             as_content=flags.enable_serialization_as_tensor_content,
         )
-        handlers = self._handlers(services)
+        handlers = services.handlers()
+        if flags.management_on_socket_only:
+            handlers = on_socket_only(handlers)
         grpc_running = GrpcioServer(
             handlers,
             self._other_services(handlers),
@@ -154,7 +157,7 @@ class Server:
         self._background(self._poll_folders)
         self._background(self._poll_config)
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve(rest_port, grpc_running))
         finally:
             self._stopping.set()
@@ -174,10 +177,6 @@ class Server:
         except OSError as error:
             raise SettingsError(f"Can't listen on {flags.host}:{flags.rest_api_port}: {error}") from error
         return bound
-
-    def _handlers(self, services: Services) -> Handlers:
-        handlers = services.handlers()
-        return on_socket_only(handlers) if self._flags.management_on_socket_only else handlers
 
     def _other_services(self, handlers: Handlers) -> Iterator[Callable[[Any], None]]:
         """Adds grpcio's own services to a server; the official binary has reflection linked in, too."""
@@ -213,9 +212,11 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signals.put_nowait, number)
         with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
-            rest = self._rest(pool) if rest_port is not None else None
-            serving = asyncio.create_task(self._serve_rest(rest, rest_port)) if rest and rest_port else None
-            if serving:
+            rest = serving = None
+            if rest_port is not None:
+                app = RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options)
+                rest = RestServer(app)
+                serving = asyncio.create_task(self._serve_rest(rest, rest_port))
                 serving.add_done_callback(lambda _: signals.put_nowait(signal.SIGTERM))  # if it can't listen
             await signals.get()
             self._lifecycle.stop()
@@ -237,9 +238,6 @@ class Server:
         if not rest.should_exit:
             log.info("Exporting HTTP/REST API at:%s:%d ...", *port.getsockname()[:2])
             await rest.serve([port])
-
-    def _rest(self, pool: ThreadPoolExecutor) -> RestServer:
-        return RestServer(RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options))
 
 
 async def _cut_off_at(
@@ -263,9 +261,3 @@ def _end_soon() -> None:
     end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
     end.daemon = True
     end.start()
-
-
-def _loop_factory() -> Any:
-    import uvloop
-
-    return uvloop.new_event_loop

@@ -26,17 +26,6 @@ class VersionState(IntEnum):
     END = 50
 
 
-NEXT = {
-    VersionState.UNKNOWN: {VersionState.START},
-    VersionState.START: {VersionState.LOADING, VersionState.END},
-    VersionState.LOADING: {VersionState.AVAILABLE, VersionState.END},
-    VersionState.AVAILABLE: {VersionState.UNLOADING},
-    VersionState.UNLOADING: {VersionState.END},
-    VersionState.END: {VersionState.START},
-}
-"""States that may follow each state; END starts over when the version is wanted again."""
-
-
 class VersionStatus(Struct):
     """One version's state and the error of its last load, if it had one.
 
@@ -50,13 +39,8 @@ class VersionStatus(Struct):
 
     def change_state(self, state: VersionState, error: ServingError | None = None) -> None:
         """Go on to the next state; an error stays until a load ends well or starts over."""
-        if state not in NEXT[self.state]:
-            raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
         self.state, self.error = state, error
         self.called_off &= state is not VersionState.START
-
-    def copy(self) -> "VersionStatus":
-        return replace(self)
 
     @property
     def may_start(self) -> bool:
@@ -181,7 +165,7 @@ class Catalog:
             if version is not None and version not in known:
                 raise ServingError(GrpcCode.NOT_FOUND, f"Could not find version {version} of model {name}")
             chosen = sorted(known, reverse=True) if version is None else [version]
-            return [known[number].copy() for number in chosen]
+            return [replace(known[number]) for number in chosen]
 
 
 SIGNATURE_DEF = "signature_def"

@@ -67,33 +67,26 @@ def plan_for(signature: ServableSignature, method: str) -> Plan:
     """Plan of classify or regress with a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
-    fetches = _classify_fetches(signature) if method == CLASSIFY_METHOD else _regress_fetches(signature)
-    # The graph is fed strings; the placeholder itself may refuse them.
-    return Plan(replace(signature.inputs[_INPUTS], data_type=DataType.DT_STRING), fetches)
-
-
-def _classify_fetches(signature: ServableSignature) -> Mapping[str, Tensor]:
-    if len(signature.outputs) not in {1, 2}:
-        raise invalid(f"Expected one or two output Tensors, found {len(signature.outputs)}")
+    classifies, count = method == CLASSIFY_METHOD, len(signature.outputs)
+    if count != 1 and not (classifies and count == 2):  # noqa: PLR2004
+        raise invalid(
+            f"Expected one or two output Tensors, found {count}"
+            if classifies
+            else "Expected one output Tensor."
+        )
+    kind, aliases = ("classification", (_CLASSES, _SCORES)) if classifies else ("regression", (_OUTPUTS,))
     if _INPUTS not in signature.inputs:
-        raise invalid(f"No classification inputs found in SignatureDef: {signature.message}")
-    fetches = {alias: signature.outputs[alias] for alias in (_CLASSES, _SCORES) if alias in signature.outputs}
+        raise invalid(f"No {kind} inputs found in SignatureDef: {signature.message}")
+    fetches = {alias: signature.outputs[alias] for alias in aliases if alias in signature.outputs}
+    if not fetches and not classifies:
+        raise invalid(f"No {kind} outputs found in SignatureDef: {signature.message}")
     if not fetches:
         raise invalid(
             f'Expected classification signature outputs to contain at least one of "{_CLASSES}" or '
             f'"{_SCORES}". Signature was: {signature.message}'
         )
-    return fetches
-
-
-def _regress_fetches(signature: ServableSignature) -> Mapping[str, Tensor]:
-    if len(signature.outputs) != 1:
-        raise invalid("Expected one output Tensor.")
-    if _INPUTS not in signature.inputs:
-        raise invalid(f"No regression inputs found in SignatureDef: {signature.message}")
-    if _OUTPUTS not in signature.outputs:
-        raise invalid(f"No regression outputs found in SignatureDef: {signature.message}")
-    return {_OUTPUTS: signature.outputs[_OUTPUTS]}
+    # The graph is fed strings; the placeholder itself may refuse them.
+    return Plan(replace(signature.inputs[_INPUTS], data_type=DataType.DT_STRING), fetches)
 
 
 def serialized(examples: Input, servable: LoadedServable, budget: MemoryBudget) -> Array:

@@ -198,8 +198,5 @@ def _lines(*series: Counter | Histogram) -> list[str]:
 
 
 def _labelled(names: Labels, values: Labels) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = (value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for value in values)
+    return ",".join(f'{name}="{value}"' for name, value in zip(names, escaped, strict=True))

@@ -25,8 +25,6 @@ class ProcessLedger:
 
     def reserve(self, size_bytes: int) -> None:
         """Wait for ``size_bytes`` to be free; raises Overloaded without them."""
-        if self.try_reserve(size_bytes):
-            return
         with self._freed:
             if not self._freed.wait_for(lambda: self._fits(size_bytes), self._wait_seconds):
                 raise _overloaded()
@@ -35,7 +33,11 @@ class ProcessLedger:
     async def reserve_soon(self, size_bytes: int) -> None:
         """The same for an event loop, which must not wait."""
         deadline = time.monotonic() + self._wait_seconds
-        while not self.try_reserve(size_bytes):
+        while True:
+            with self._freed:
+                if self._fits(size_bytes):
+                    self._held += size_bytes
+                    return
             if time.monotonic() >= deadline:
                 raise _overloaded()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -44,14 +46,6 @@ class ProcessLedger:
         with self._freed:
             self._held -= size_bytes
             self._freed.notify_all()
-
-    def try_reserve(self, size_bytes: int) -> bool:
-        """The same without waiting; whether there is room."""
-        with self._freed:
-            if not self._fits(size_bytes):
-                return False
-            self._held += size_bytes
-            return True
 
     def _fits(self, size_bytes: int) -> bool:
         return not self._held or self._held + size_bytes <= self._limit_bytes
@@ -104,12 +98,13 @@ class RequestLedger:
 
     def close_after(self, running: Future[Any]) -> None:
         """Give everything back once a thread is done, which goes on although its caller no longer waits."""
-        self._is_used_on = True
-        running.add_done_callback(self._close_now)
 
-    def _close_now(self, _: Future[Any]) -> None:
-        self._is_used_on = False
-        self.close()
+        def close_now(_: Future[Any]) -> None:
+            self._is_used_on = False
+            self.close()
+
+        self._is_used_on = True
+        running.add_done_callback(close_now)
 
 
 def budget_of(ledger: RequestLedger | None = None) -> MemoryBudget:

@@ -103,13 +103,6 @@ class ServableSignature:
         self.aliases = tuple(self.outputs)
 
 
-Observe = Callable[[float], None]
-"""Receives how long each run took, in seconds."""
-
-
-def _unseen(_seconds: float) -> None: ...
-
-
 _ANY_TIME = nullcontext()
 
 
@@ -121,9 +114,10 @@ class Runner:
         backend: Backend,
         inputs: Sequence[Tensor],
         fetches: Sequence[str],
-        observe: Observe = _unseen,
-        turns: AbstractContextManager[Any] = _ANY_TIME,
+        observe: Callable[[float], None],
+        turns: AbstractContextManager[Any],
     ) -> None:
+        """``observe`` receives how long each run took, in seconds; a slow one takes one of the ``turns``."""
         ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
         self._inputs = tuple(ordered.values())
         self._kinds = [numpy_type(tensor.data_type) for tensor in self._inputs]
@@ -260,28 +254,27 @@ class LoadedServable:
 
     def runner(self, signature: ServableSignature, aliases: tuple[str, ...]) -> Runner:
         """The call for one signature and these of its outputs."""
-        key = (signature.name, aliases)
-        runner = self._runners.get(key)
+        runner = self._runners.get((signature.name, aliases))
         if runner is None:
             fetches = [signature.outputs[alias].name for alias in aliases]
-            runner = self._runners[key] = self._new_runner(
-                tuple(signature.inputs.values()), fetches, "Predict"
-            )
+            inputs = tuple(signature.inputs.values())
+            runner = self._new_runner((signature.name, aliases), inputs, fetches, "Predict")
         return runner
 
     def tensor_runner(self, feeds: Sequence[Tensor], fetches: tuple[str, ...], api: str) -> Runner:
         """The call from inputs to graph tensors by name; ``api`` is what it is counted under."""
         key = (f"{api} of {', '.join(feed.name for feed in feeds)}", fetches)
-        runner = self._runners.get(key)
-        if runner is None:
-            runner = self._runners[key] = self._new_runner(feeds, fetches, api)
-        return runner
+        return self._runners.get(key) or self._new_runner(key, feeds, fetches, api)
 
     def count_examples(self, count: int) -> None:
         self._metrics.examples(self.name, count)
 
-    def _new_runner(self, inputs: Sequence[Tensor], fetches: Sequence[str], api: str) -> Runner:
-        return Runner(self._backend, inputs, fetches, partial(self._metrics.run, self.name, api), self._turns)
+    def _new_runner(
+        self, key: tuple[str, tuple[str, ...]], inputs: Sequence[Tensor], fetches: Sequence[str], api: str
+    ) -> Runner:
+        observe = partial(self._metrics.run, self.name, api)
+        runner = self._runners[key] = Runner(self._backend, inputs, fetches, observe, self._turns)
+        return runner
 
 
 def type_name(data_type: int) -> str:

@@ -28,7 +28,6 @@ from tfs_proxy.embedded.rest.requests import (
     Receive,
     Route,
     TooSlow,
-    is_api,
     is_packed,
     is_uri,
     match,
@@ -94,16 +93,6 @@ def refused(error: Exception, request: str) -> tuple[GrpcCode, RestAnswer]:
     return error.code, RestAnswer(HTTP_STATUS[error.code], error_body(error.text), JSON)
 
 
-def too_slow() -> RestAnswer:
-    return RestAnswer(408, error_body(TOO_LATE), [*JSON, _CLOSE])
-
-
-def preflight(headers: Headers) -> RestAnswer:
-    """Answers the question that a browser asks before a request: any origin of the web may send it."""
-    origins = (value for name, value in headers if name == b"origin")
-    return RestAnswer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
-
-
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _SMALL_BODY = 256 * 1024
@@ -139,7 +128,7 @@ class RestApp:
         except (PayloadTooLarge, Overloaded) as error:
             answer = memory_refusal(error)
         except TooSlow:
-            answer = too_slow()
+            answer = RestAnswer(408, error_body(TOO_LATE), [*JSON, _CLOSE])
         finally:
             ledger.close()
         cors = CORS if self._options.cors and answer.of_api else ()
@@ -174,7 +163,7 @@ class RestApp:
                 text = f"Unexpected path: {path}. Should be {metrics}"
                 return RestAnswer(400, text.encode(), TEXT, of_api=False)
             return RestAnswer(200, self._metrics.text(), TEXT, of_api=False)
-        return None if is_api(path) else NOT_FOUND
+        return None if path[:4].lower() == "/v1/" else NOT_FOUND
 
     async def _act(
         self, route: Route, headers: Headers, body: bytes, ledger: RequestLedger, receive: Receive
@@ -182,10 +171,12 @@ class RestApp:
         handler_class = HANDLERS.get(route.action)
         if handler_class is not None:
             return await self._predict(handler_class(self._catalog, route), headers, body, ledger, receive)
-        if route.action == PREFLIGHT:
-            return preflight(headers)
+        if route.action == PREFLIGHT:  # any origin of the web may send it
+            origins = (value for name, value in headers if name == b"origin")
+            return RestAnswer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
         if route.action == "status":
-            return RestAnswer(200, _status(self._catalog, route), JSON)
+            answer = describe.status(self._catalog, route.model, route.version)
+            return RestAnswer(200, f"{_pretty(answer)}\n".encode(), JSON)
         return RestAnswer(200, _metadata(self._catalog, route), JSON)
 
     async def _predict(
@@ -260,11 +251,6 @@ def _target(scope: Mapping[str, Any]) -> str:
     query: bytes = scope["query_string"]
     path: bytes = scope["raw_path"]
     return (path + b"?" + query if query else path).decode("latin-1")
-
-
-def _status(catalog: Catalog, route: Route) -> bytes:
-    answer = describe.status(catalog, route.model, route.version)
-    return _pretty(answer).encode() + b"\n"
 
 
 def _metadata(catalog: Catalog, route: Route) -> bytes:

@@ -245,15 +245,12 @@ def _fill(value: Any, example: Example) -> None:
     if type(value) is not dict:
         raise invalid(f"Example must be JSON object but got JSON {_KINDS.get(type(value), 'Number')}")
     for name, content in value.items():
-        feature = example.features.feature[_key(name)]
+        if not name.isascii():  # a name that is not UTF-8 becomes another, which no model has
+            name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # noqa: PLW2901
+        feature = example.features.feature[name]
         feature.Clear()  # of two features with one name the last one counts
         for element in content if type(content) is list else [content]:
             _add(element, name, feature)
-
-
-def _key(name: str) -> str:
-    """A feature's name as protobuf takes it: one that is not UTF-8 becomes another, which no model has."""
-    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _add(value: Any, name: str, feature: Feature) -> None:
@@ -271,16 +268,12 @@ def _add(value: Any, name: str, feature: Feature) -> None:
         feature.bytes_list.value.append(value.encode("utf-8", "surrogateescape"))
     elif is_base64(value):
         _kind(feature, name, "bytes_list")
-        feature.bytes_list.value.append(_bytes(value))
+        try:
+            feature.bytes_list.value.append(base64_bytes(value))
+        except ValueError as error:
+            raise invalid("Unable to base64 decode") from error
     else:
         raise invalid(f"Feature: {name} has element with unexpected JSON type: {_KINDS[type(value)]}")
-
-
-def _bytes(value: dict[str, str]) -> bytes:
-    try:
-        return base64_bytes(value)
-    except ValueError as error:
-        raise invalid("Unable to base64 decode") from error
 
 
 def _kind(feature: Feature, name: str, wanted: str) -> None:

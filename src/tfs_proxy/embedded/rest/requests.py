@@ -5,7 +5,6 @@ import io
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -24,7 +23,6 @@ _PREDICTION = re.compile(
     rf"/v1/models/(?P<model>[^/:]+){_CHOICE}:(?P<method>classify|regress|predict)", re.IGNORECASE
 )
 _STATUS = re.compile(rf"/v1/models(?:/(?P<model>[^/:]+))?{_CHOICE}(?P<metadata>/metadata)?", re.IGNORECASE)
-_API = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
 _URI = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
 """Path and query by RFC 3986: everything else is to be percent-encoded."""
 
@@ -46,11 +44,6 @@ def is_uri(path: str) -> bool:
     return _URI.fullmatch(path) is not None
 
 
-def is_api(path: str) -> bool:
-    """True if a path is the API's at all; others are plain 404s."""
-    return _API.fullmatch(path) is not None
-
-
 def match(method: str, path: str) -> Route:
     """Reads a path of the API. Raises ServingError if it means nothing."""
     if method == "OPTIONS":
@@ -64,11 +57,7 @@ def match(method: str, path: str) -> Route:
     if matched is None or (method == "POST" and parts["method"] not in _METHODS):
         raise invalid(f"Malformed request: {method} {path}")
     version = _version(parts["version"])
-    action = (
-        parts["method"]
-        if method == "POST"
-        else ("metadata" if parts["metadata"] == "/metadata" else "status")
-    )
+    action = "metadata" if parts.get("metadata") == "/metadata" else parts.get("method", "status")
     if not parts["model"]:
         raise invalid("Missing model name in request.")
     return Route(
@@ -211,12 +200,12 @@ def unpacked(body: bytes, ledger: RequestLedger) -> bytes:
 
     So does TF Serving, whose answer then is that the document is empty. Raises Overloaded.
     """
+
+    def reserve(size_bytes: int) -> None:
+        if size_bytes >= RESERVED_FROM_BYTES:
+            ledger.reserve(size_bytes)
+
     try:
-        return gunzip(body, MAX_UNPACKED_BYTES, most_members=1, reserve=partial(_reserve_piece, ledger))
+        return gunzip(body, MAX_UNPACKED_BYTES, most_members=1, reserve=reserve)
     except (BadInput, PayloadTooLarge):
         return b""
-
-
-def _reserve_piece(ledger: RequestLedger, size_bytes: int) -> None:
-    if size_bytes >= RESERVED_FROM_BYTES:
-        ledger.reserve(size_bytes)

@@ -113,9 +113,11 @@ class RestConnection(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Stay open until all whole requests are answered, if they are HTTP/1.0: their client may still read.
 
-        One of HTTP/1.1 has gone: nginx and most others say no more when they give up.
+        One of HTTP/1.1 has gone, unless it is answered at once: so nginx and most others give up.
         """
-        return self._awaits_answer and self.scope["http_version"] == "1.0"
+        if self._awaits_answer and self.scope["http_version"] != "1.0":
+            self.loop.call_soon(self.transport.close)
+        return self._awaits_answer
 
     @property
     def _awaits_answer(self) -> bool:

@@ -25,9 +25,8 @@ _SERIES = runtime.VERSION.rpartition(".")[0]
 _ADVICE = {
     "Op type not registered": (
         "The ops of TensorFlow Text, which tensorflow_model_server has built in, are loaded from their "
-        f"package if it is installed (pip install --no-deps 'tensorflow-text=={_SERIES}.*'), those of "
-        "TensorFlow Decision Forests from a tensorflow-decision-forests that was built for TensorFlow "
-        f"{_SERIES}. Other ops cannot be served, and the official binary cannot serve them either."
+        f"package if it is installed (pip install --no-deps 'tensorflow-text=={_SERIES}.*'). "
+        "Other ops cannot be served; of those, the official binary has TensorFlow Decision Forests'."
     ),
     "Missing py trampoline": (
         "The model calls Python (tf.py_function, tf.numpy_function), which a SavedModel lacks: no model "
@@ -53,18 +52,13 @@ _LFS = b"version https://git-lfs"
 
 def explained(error: ServingError, *, has_variables: bool = True) -> ServingError:
     """TensorFlow's error, with what to do about one that says nothing of its cause."""
-    advice = _of_variables(error, has_variables) or next(
-        (advice for part, advice in _ADVICE.items() if part in error.text), ""
-    )
+    advice = next((advice for part, advice in _ADVICE.items() if part in error.text), "")
+    if error.code is GrpcCode.FAILED_PRECONDITION:
+        if _NO_VARIABLE in error.text:
+            advice = _UNTRACKED if has_variables else _NO_INDEX
+        elif _NO_VALUE in error.text and not has_variables:
+            advice = _NO_INDEX
     return ServingError(error.code, f"{error.text}\n{advice}") if advice else error
-
-
-def _of_variables(error: ServingError, has_variables: bool) -> str:
-    if error.code is not GrpcCode.FAILED_PRECONDITION:
-        return ""
-    if not has_variables and (_NO_VARIABLE in error.text or _NO_VALUE in error.text):
-        return _NO_INDEX
-    return _UNTRACKED if _NO_VARIABLE in error.text else ""
 
 
 def of_files(error: ServingError, folder: Path) -> ServingError:

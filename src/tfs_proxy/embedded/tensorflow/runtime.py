@@ -9,7 +9,7 @@ process alone; if the real package is loaded already, that one is used.
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -109,15 +109,6 @@ def tensor_name(name: str) -> str:
     return name if ":" in name else f"{name}:0"
 
 
-def import_part(part: Any, tensors: Mapping[str, Any], fetches: Sequence[str], name: str) -> Sequence[Any]:
-    """The fetched tensors of a part imported below ``name``, with these tensors where it was cut off."""
-    used = {tensor_name(source) for node in part.node for source in node.input} | set(
-        map(tensor_name, fetches)
-    )
-    mapped = {tensor: to for tensor, to in tensors.items() if tensor in used}
-    return import_graph_def(part, mapped, return_elements=list(map(tensor_name, fetches)), name=name)  # type: ignore[no-any-return]
-
-
 def _part(
     whole: Any, is_given: Callable[[str], bool], outside: Collection[str], fetches: Sequence[str]
 ) -> Any:
@@ -165,11 +156,13 @@ def graph_function(
     replaced = {node.name for node in whole.node if node.op in _PLACEHOLDERS and f"{node.name}:0" in fed}
     computed = [fetch for fetch in fetches if tensor_name(fetch) not in fed]
     part = _part(whole, fed.__contains__, replaced, computed)
-    names = list(map(tensor_name, feeds))
+    names, wanted = list(map(tensor_name, feeds)), list(map(tensor_name, fetches))
+    used = {tensor_name(source) for node in part.node for source in node.input} | set(wanted)
     kinds = kinds_of(graph, feeds)
 
     def body(*inputs: Any) -> Any:
-        outputs = import_part(part, dict(zip(names, inputs, strict=False)), fetches, "")
+        fed = {name: given for name, given in zip(names, inputs, strict=False) if name in used}
+        outputs = import_graph_def(part, fed, return_elements=wanted, name="")
         return *map(_value, outputs), *more(inputs[len(feeds) :])
 
     with graph.as_default():

@@ -1,8 +1,7 @@
-"""Ops that tensorflow_model_server has built in and TensorFlow lacks, loaded when a model asks for one.
+"""A SavedModel as a session of TensorFlow, and the calls into it.
 
-TF Serving links the ops of TensorFlow Text, and since 2.11 those of TensorFlow Decision Forests (its
-SUPPORTED_TENSORFLOW_OPS). Here they come from the packages of these projects, if they are installed:
-only their libraries of ops are loaded, nothing of their Python.
+TensorFlow Text's ops, which tensorflow_model_server has built in, come from its package if that is installed:
+its libraries of ops are loaded once a model asks for one, and nothing of its Python.
 """
 
 import gc
@@ -11,8 +10,10 @@ import importlib.util
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from google.protobuf import text_format
@@ -34,62 +35,35 @@ from tfs_proxy.wire.protos.tensors import QUANTIZED
 log = logging.getLogger(__name__)
 
 
-class _Package(NamedTuple):
-    """A project of ops: its distribution, its package, and patterns of the libraries in it."""
-
-    distribution: str
-    module: str
-    libraries: tuple[str, ...]
-
-
-PACKAGES = (
-    _Package("tensorflow-text", "tensorflow_text", ("python/ops/_*.so", "python/metrics/_*.so")),
-    _Package(
-        "tensorflow-decision-forests",
-        "tensorflow_decision_forests",
-        ("tensorflow/ops/inference/inference.so",),
-    ),
-)
-
+_TEXT_OPS = ("python/ops/_*.so", "python/metrics/_*.so")
 _loading = threading.Lock()
-_left = list(PACKAGES)
 
 
 def provide(op_types: Collection[str]) -> None:
-    """Register what is missing of ``op_types``, as far as a package that is installed has it."""
+    """Register TensorFlow Text's ops if some of ``op_types`` are missing, and it is installed."""
     with _loading:
-        while _left and not runtime.are_registered(op_types):
-            _load(_left.pop(0))
+        if not runtime.are_registered(op_types):
+            _load_text_ops()
 
 
-def _load(package: _Package) -> None:
-    spec = importlib.util.find_spec(package.module)
+@cache
+def _load_text_ops() -> None:
+    spec = importlib.util.find_spec("tensorflow_text")
     if spec is None or spec.origin is None:
         return
-    version = _version(package.distribution)
-    folder = Path(spec.origin).parent
-    libraries = [path for pattern in package.libraries for path in sorted(folder.glob(pattern))]
+    version = "(of unknown version)"
+    with suppress(importlib.metadata.PackageNotFoundError):  # another build of it, such as a nightly one
+        version = importlib.metadata.version("tensorflow-text")
     try:
-        for library in libraries:
+        for library in (
+            path for pattern in _TEXT_OPS for path in sorted(Path(spec.origin).parent.glob(pattern))
+        ):
             runtime.load_library(str(library))
     except runtime.OpError as error:
-        log.warning(
-            "%s %s does not fit TensorFlow %s, so its ops are missing: %s",
-            package.distribution,
-            version,
-            runtime.VERSION,
-            error.message,
-        )
+        text = "tensorflow-text %s does not fit TensorFlow %s, so its ops are missing: %s"
+        log.warning(text, version, runtime.VERSION, error.message)
     else:
-        log.info("Loaded the ops of %s %s", package.distribution, version)
-
-
-def _version(distribution: str) -> str:
-    """The version of what is installed; of another build of it (a nightly one) that is not known."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "(of unknown version)"
+        log.info("Loaded the ops of tensorflow-text %s", version)
 
 
 INDEX = Path("variables") / "variables.index"
@@ -133,7 +107,10 @@ def restore(session: Any, folder: Path, tags: Sequence[str]) -> Any:
 
 
 def _read(folder: Path) -> Any:
-    for name, form, parse in ((_BINARY, "binary", runtime.SavedModel.FromString), (_TEXT, "text", _of_text)):
+    def of_text(content: bytes) -> Any:
+        return text_format.Parse(content.decode(), runtime.SavedModel())
+
+    for name, form, parse in ((_BINARY, "binary", runtime.SavedModel.FromString), (_TEXT, "text", of_text)):
         path = folder / name
         if path.exists():
             content = path.read_bytes()
@@ -148,10 +125,6 @@ def _read(folder: Path) -> Any:
         "Check that the directory exists and that you have the right permissions for accessing it."
         + explain.other_files(folder),
     )
-
-
-def _of_text(content: bytes) -> Any:
-    return text_format.Parse(content.decode(), runtime.SavedModel())
 
 
 def _tagged(saved_model: Any, tags: Sequence[str], folder: Path) -> Any:
@@ -252,7 +225,8 @@ class SessionBackend:
             kept = type(loaded)()
             for name, signature in loaded.signature_def.items():
                 kept.signature_def[name].CopyFrom(signature)
-            self.signatures = _signatures(MetaGraphDef.FromString(kept.SerializeToString()))
+            ours = MetaGraphDef.FromString(kept.SerializeToString())
+            self.signatures: Mapping[str, SignatureDef] = dict(ours.signature_def.items())
             self.op_types = op_types(loaded.graph_def)
             self.compiled = compiles(loaded.graph_def)
             del loaded
@@ -319,7 +293,3 @@ class SessionBackend:
 def _scalar(value: Any) -> Array:
     """An output without dimensions, which the session gives as a plain value or as bytes."""
     return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
-
-
-def _signatures(meta_graph: MetaGraphDef) -> Mapping[str, SignatureDef]:
-    return dict(meta_graph.signature_def.items())
