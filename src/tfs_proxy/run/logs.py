@@ -19,7 +19,6 @@ from tfs_proxy.observe.logs.access import RequestLine, RequestLog, read_access_l
 from tfs_proxy.observe.logs.entry import (
     COMMAND,
     STDERR,
-    EntryHandler,
     LogConfig,
     entry_handler,
     wants_colour,
@@ -116,19 +115,13 @@ class RunRecords:
     ``log`` is the logging of all processes.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        environ: Mapping[str, str],
-        workspace: Workspace,
-        handler: EntryHandler | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, environ: Mapping[str, str], workspace: Workspace) -> None:
         descriptor = os.dup(STDERR)
         self.log = LogConfig(settings.log_format, wants_colour(descriptor, environ), descriptor)
         self.counts, self.stages = RequestCounts(), StageCounts()
         self._lines = LineReader(workspace.requests)
         self._unshown: deque[bytes] = deque()
-        self._request_log = RequestLog(settings.access_log, handler or entry_handler())
+        self._request_log = RequestLog(settings.access_log)
 
     def expect(self, known: KnownModels) -> None:
         """From here on, these are the models of the run; counts stay, except for models that have gone."""

@@ -199,22 +199,6 @@ def test_the_embedded_server_under_the_official_name_is_the_embedded_one(
     assert model_server.program("auto") == (str(other),)
 
 
-def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
-    """AWS's gunicorn variables reach its command line, but for the time after which the supervisor ends a worker."""
-    words = gunicorn.argv(
-        settings(
-            SAGEMAKER_GUNICORN_WORKERS="3",
-            SAGEMAKER_GUNICORN_THREADS="9",
-            SAGEMAKER_GUNICORN_WORKER_CLASS="sync",
-            SAGEMAKER_GUNICORN_LOGLEVEL="warning",
-        ),
-        [5],
-    )
-
-    assert {"--bind=fd://5", "--workers=3", "--threads=9", "--log-level=warning"} <= set(words)
-    assert "--worker-class=tfs_proxy.worker.gunicorn_workers.standard.SequentialWorker" in words
-
-
 def test_workers_find_the_sockets_and_installed_packages() -> None:
     environ = {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "8"}
     env = gunicorn.environment(environ, settings(), WORKSPACE, [Path("/packages")])
