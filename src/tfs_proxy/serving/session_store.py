@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -25,6 +25,7 @@ BUSY_SECONDS = 5.0
 """Longest wait for the transaction of another worker, each of which takes less than a millisecond."""
 
 SWEEP_SECONDS = 60.0
+READS, WRITES = "DEFERRED", "IMMEDIATE"
 ID_BYTES = 16
 _ID = re.compile(r"[0-9a-f]{32}")
 _SCHEMA = """
@@ -67,7 +68,7 @@ class SessionStore:
         """Open a session. Raises SessionFailure unless there is room for all that one may hold."""
         expires = int(time.time()) + self._options.expiration_seconds
         session_id = secrets.token_hex(ID_BYTES)
-        with self._writing() as database:
+        with self._transaction(WRITES) as database:
             self._sweep(database)
             if self._free_bytes(database) < self._options.session_bytes:
                 raise self._full("no other session can be opened")
@@ -78,22 +79,22 @@ class SessionStore:
         """Find the session that a client names."""
         if _ID.fullmatch(session_id) is None:
             raise UnknownSession(MALFORMED)
-        with self._reading() as database:
+        with self._transaction(READS) as database:
             expires = self._expires(database, session_id)
         if time.time() >= self._sweep_at:
-            with self._writing() as database:
+            with self._transaction(WRITES) as database:
                 self._sweep(database)
         return OpenSession(session_id, datetime.fromtimestamp(expires, UTC))
 
     def close_session(self, session_id: str) -> None:
         """Close a session and drop its state."""
-        with self._writing() as database:
+        with self._transaction(WRITES) as database:
             self._expires(database, session_id)
             database.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
     def get(self, session_id: str, key: str) -> bytes | str | None:
         """Return the value under ``key``; None if there is none."""
-        with self._reading() as database:
+        with self._transaction(READS) as database:
             self._expires(database, session_id)
             found = database.execute(
                 "SELECT value FROM entries WHERE session = ? AND key = ?", (session_id, key)
@@ -104,7 +105,7 @@ class SessionStore:
         """Set a value. Raises SessionFailure if the session would be over its limit."""
         size = len(key.encode()) + len(value.encode() if isinstance(value, str) else value)
         limit = self._options.session_bytes
-        with self._writing() as database:
+        with self._transaction(WRITES) as database:
             self._expires(database, session_id)
             others = database.execute(
                 "SELECT COALESCE(SUM(size), 0) FROM entries WHERE session = ? AND key <> ?", (session_id, key)
@@ -120,21 +121,21 @@ class SessionStore:
 
     def remove(self, session_id: str, key: str) -> bool:
         """Remove a value; False if there is none."""
-        with self._writing() as database:
+        with self._transaction(WRITES) as database:
             self._expires(database, session_id)
             removed = database.execute("DELETE FROM entries WHERE session = ? AND key = ?", (session_id, key))
             return bool(removed.rowcount)
 
     def keys(self, session_id: str) -> list[str]:
         """Return the keys that have values, in order."""
-        with self._reading() as database:
+        with self._transaction(READS) as database:
             self._expires(database, session_id)
             rows = database.execute("SELECT key FROM entries WHERE session = ? ORDER BY key", (session_id,))
             return [key for (key,) in rows]
 
     def count(self) -> int:
         """Count the open sessions of all models."""
-        with self._reading() as database:
+        with self._transaction(READS) as database:
             open_ones = database.execute("SELECT COUNT(*) FROM sessions WHERE expires > ?", (time.time(),))
             return int(open_ones.fetchone()[0])
 
@@ -144,12 +145,6 @@ class SessionStore:
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
-
-    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        return self._transaction("DEFERRED")
-
-    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        return self._transaction("IMMEDIATE")
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:

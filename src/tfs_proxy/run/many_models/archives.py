@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,17 +139,6 @@ def model_name(path: str) -> str:
     return name
 
 
-def listing_of(paths: Iterable[str]) -> Listing:
-    named: dict[str, list[str]] = {}
-    unnamed: dict[str, str] = {}
-    for path in sorted(paths):
-        try:
-            named.setdefault(model_name(path), []).append(path)
-        except BadInput as error:
-            unnamed[path] = str(error)
-    return Listing(named, unnamed)
-
-
 class ModelFolder:
     """The archives below one folder or prefix, by name; its methods wait for a disk or S3: use a thread."""
 
@@ -177,7 +166,14 @@ class ModelFolder:
         with self._lock:
             now = self._clock()
             if self._listed_at is None or now - self._listed_at >= self._store.stale_seconds:
-                self._listing, self._listed_at = listing_of(self._store.paths()), now
+                named: dict[str, list[str]] = {}
+                unnamed: dict[str, str] = {}
+                for path in sorted(self._store.paths()):
+                    try:
+                        named.setdefault(model_name(path), []).append(path)
+                    except BadInput as error:
+                        unnamed[path] = str(error)
+                self._listing, self._listed_at = Listing(named, unnamed), now
             return self._listing
 
     def url_of(self, name: str, listing: Listing | None = None) -> str | None:

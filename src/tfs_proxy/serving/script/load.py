@@ -217,7 +217,14 @@ def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
             report=own_report(error, path),
             missing=(error.name or "") if isinstance(error, ImportError) else "",
         ) from None
-    _keep_sources(Path(path).parent)
+    # Tracebacks read files, which may change later: so the lines of the script's modules are kept.
+    files = [getattr(each, "__file__", None) or "" for each in list(sys.modules.values())]
+    for source in (
+        file for file in files if file.startswith(f"{Path(path).parent}/") and file.endswith(".py")
+    ):
+        lines = linecache.getlines(source)
+        # Without a time of change the entry is never compared with the file.
+        linecache.cache[source] = (sum(map(len, lines)), None, lines, source)
     return module
 
 
@@ -313,15 +320,6 @@ def module_name(path: str) -> str:
     if spec is not None and spec.origin == path:
         return name
     return f"inference_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
-
-
-def _keep_sources(folder: Path) -> None:
-    """Keep the lines of the script's modules for tracebacks, which read files that may change later."""
-    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
-    for path in (path for path in files if path.startswith(f"{folder}/") and path.endswith(".py")):
-        lines = linecache.getlines(path)
-        # Without a time of change the entry is never compared with the file.
-        linecache.cache[path] = (sum(map(len, lines)), None, lines, path)
 
 
 def when_imported(name: str, then: Callable[[], None]) -> None:

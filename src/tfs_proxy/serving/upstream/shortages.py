@@ -78,27 +78,22 @@ def caused_by_shortage(error: BaseException) -> bool:
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
-        if _is_shortage(following):
+        match following:
+            case MemoryError():
+                return True
+            case OSError() if following.errno in {*SHORTAGES, SHORTAGE_OF_PROCESSES}:
+                return True
+            case ModelLoadError() if following.ended_with == -signal.SIGKILL:
+                return True  # by the kernel, which is out of memory: nobody else kills one that loads
+            case ModelServerEnded() if following.exit_status == _SHELL_STATUS_OF_SIGKILL:
+                return True
+        report = following.report if isinstance(following, ScriptLoadError) else ""
+        if means_shortage(f"{following}\n{report}"):
             return True
         seen.add(id(following))
         hidden = following.__suppress_context__
         following = following.__cause__ or (None if hidden else following.__context__)
     return False
-
-
-def _is_shortage(error: BaseException) -> bool:
-    match error:
-        case MemoryError():
-            return True
-        case OSError() if error.errno in {*SHORTAGES, SHORTAGE_OF_PROCESSES}:
-            return True
-        case ModelLoadError() if error.ended_with == -signal.SIGKILL:
-            return True  # by the kernel, which is out of memory: nobody else kills one that loads
-        case ModelServerEnded() if error.exit_status == _SHELL_STATUS_OF_SIGKILL:
-            return True
-        case ScriptLoadError():
-            return means_shortage(f"{error}\n{error.report}")
-    return means_shortage(str(error))
 
 
 def _means_full_queue(text: str) -> bool:
