@@ -88,8 +88,6 @@ def _gpu(number: int, card: Card) -> str:
     return f"""\
 	<gpu id="00000000:{number + 16:02X}:1B.0">
 		<product_name>{card.name}</product_name>
-		<product_brand>NVIDIA</product_brand>
-		<persistence_mode>Enabled</persistence_mode>
 		<mig_mode>
 			<current_mig>{mode}</current_mig>
 			<pending_mig>{mode}</pending_mig>
@@ -97,15 +95,8 @@ def _gpu(number: int, card: Card) -> str:
 		<mig_devices>
 {slices or "			None"}
 		</mig_devices>
-		<serial>1652922010187</serial>
 		<uuid>{gpu_uuid(number)}</uuid>
-		<minor_number>{number}</minor_number>
 {_memory(card.total, card.used)}
-		<utilization>
-			<gpu_util>{"N/A" if card.slices is not None else "0 %"}</gpu_util>
-		</utilization>
-		<processes>
-		</processes>
 	</gpu>
 """
 
@@ -114,13 +105,6 @@ def _slice(index: int, mig: Slice) -> str:
     return f"""\
 			<mig_device>
 				<index>{index}</index>
-				<gpu_instance_id>{index + 7}</gpu_instance_id>
-				<compute_instance_id>0</compute_instance_id>
-				<device_attributes>
-					<shared>
-						<multiprocessor_count>14</multiprocessor_count>
-					</shared>
-				</device_attributes>
 {_memory(mig.total, mig.used)}
 			</mig_device>
 """

@@ -3,6 +3,7 @@
 import pytest
 
 from tfs_proxy.settings.parsers import (
+    PLATFORM_PORTS,
     PLATFORM_VARIABLES,
     AccessLog,
     PortRange,
@@ -125,19 +126,6 @@ def test_the_log_level_that_sagemaker_s_sdk_sets_counts_if_ours_is_unset(
     assert Settings.from_env(environ).gunicorn_loglevel == level
 
 
-@pytest.mark.parametrize(("gone", "instead"), [("eventlet", "take gevent"), ("tornado", "take gthread")])
-def test_a_class_of_workers_that_is_gone_says_what_to_take_instead(gone: str, instead: str) -> None:
-    """AWS's container has them."""
-    with pytest.raises(SettingsError, match=instead):
-        Settings.from_env({"SAGEMAKER_GUNICORN_WORKER_CLASS": gone})
-
-
-def test_a_port_range_must_hold_two_ports_an_instance() -> None:
-    """Three instances in four ports can't be."""
-    with pytest.raises(SettingsError, match="6 ports"):
-        Settings.from_env({"SAGEMAKER_SAFE_PORT_RANGE": "9000-9003", "SAGEMAKER_TFS_INSTANCE_COUNT": "3"})
-
-
 @pytest.mark.parametrize(
     ("environ", "seconds"),
     [
@@ -221,29 +209,16 @@ def test_every_setting_has_help_and_a_variable_of_its_own() -> None:
 
 @pytest.mark.parametrize("variable", PLATFORM_VARIABLES)
 @pytest.mark.parametrize(("choice", "published"), [("auto", False), ("9500", True), ("off", False)])
-def test_the_usual_grpc_port_is_left_alone_on_sagemaker(variable: str, choice: str, published: bool) -> None:
+def test_the_usual_ports_are_left_alone_on_sagemaker(variable: str, choice: str, published: bool) -> None:
     """Containers of a pipeline share their ports; whoever names one gets it all the same."""
     value = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009", "SAGEMAKER_BIND_TO_PORT": "8080"}.get(variable, "true")
+    ports = {"TFS_PROXY_GRPC_PORT": choice, "TFS_PROXY_EXTRA_PORTS": choice}
 
-    settings = Settings.from_env({"TFS_PROXY_GRPC_PORT": choice, variable: value})
+    settings = Settings.from_env({**ports, variable: value})
 
     assert (settings.grpc_port is not None) == published
-
-
-@pytest.mark.parametrize(("choice", "opened"), [("auto", False), ("9500", True)])
-def test_auto_opens_no_extra_port_if_sagemaker_says_which_to_use(choice: str, opened: bool) -> None:
-    """Several containers may share a machine there; a port that the user names is opened all the same."""
-    for own in ({"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009"}, {"SAGEMAKER_BIND_TO_PORT": "8080"}):
-        settings = Settings.from_env({"TFS_PROXY_EXTRA_PORTS": choice, **own})
-        assert (settings.extra_ports is not None) == opened
-
-
-def test_the_grpc_port_is_none_of_the_model_servers_ports() -> None:
-    """Else whether it can be had would be a matter of luck."""
-    ports = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009", "TFS_PROXY_GRPC_PORT": "9005"}
-
-    with pytest.raises(SettingsError, match="TFS_PROXY_GRPC_PORT=9005 can't be used"):
-        Settings.from_env(ports)
+    if variable in PLATFORM_PORTS:
+        assert (settings.extra_ports is not None) == published
 
 
 def test_a_stack_behind_another_program_publishes_no_grpc_captures_nothing_and_has_no_tls() -> None:
@@ -264,21 +239,29 @@ TLS = {"TFS_PROXY_TLS_CERTIFICATE": "tls.crt", "TFS_PROXY_TLS_KEY": "tls.key"}
 @pytest.mark.parametrize(
     ("environ", "refused"),
     [
-        ({**TLS, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials"}, ""),
         ({**TLS, "SAGEMAKER_BIND_TO_PORT": "8080"}, "CERTIFICATE can't be used with SAGEMAKER_BIND_TO_PORT"),
         ({**TLS, "SAGEMAKER_BATCH": "true"}, "CERTIFICATE can't be used with SAGEMAKER_BATCH"),
         ({"TFS_PROXY_TLS_KEY": "k"}, "KEY can't be used without TFS_PROXY_TLS_CERTIFICATE: set both."),
         ({"TFS_PROXY_TLS_CERTIFICATE": "c"}, "CERTIFICATE can't be used without TFS_PROXY_TLS_KEY"),
         ({"TFS_PROXY_TLS_CLIENT_CA": "c"}, "CLIENT_CA can't be used without TFS_PROXY_TLS_CERTIFICATE"),
+        ({"SAGEMAKER_SAFE_PORT_RANGE": "9000-9003", "SAGEMAKER_TFS_INSTANCE_COUNT": "3"}, "6 ports"),
+        (
+            {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009", "TFS_PROXY_GRPC_PORT": "9005"},
+            "PORT=9005 can't be used",
+        ),
+        ({"SAGEMAKER_GUNICORN_WORKER_CLASS": "eventlet"}, "take gevent"),
+        ({"SAGEMAKER_GUNICORN_WORKER_CLASS": "tornado"}, "take gthread"),
     ],
 )
-def test_tls_needs_its_files_and_is_refused_on_sagemaker(environ: dict[str, str], refused: str) -> None:
-    """A role's credentials alone are not SageMaker: ECS gives them, too."""
-    if refused:
-        with pytest.raises(SettingsError, match=refused):
-            Settings.from_env(environ)
-    else:
-        assert Settings.from_env(environ).secured == TLS
+def test_values_that_do_not_go_together_say_what_to_do(environ: dict[str, str], refused: str) -> None:
+    """Also those of AWS's container that are gone."""
+    with pytest.raises(SettingsError, match=refused):
+        Settings.from_env(environ)
+
+
+def test_credentials_of_a_role_are_not_sagemaker() -> None:
+    """ECS gives them, too."""
+    assert Settings.from_env({**TLS, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/c"}).secured == TLS
 
 
 def test_defaults_follow_the_cpu_limit() -> None:
