@@ -1,10 +1,8 @@
 """`tfs_proxy.describe` at the top of a script, and the schemas of Python types."""
 
-import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pytest
 
@@ -78,24 +76,6 @@ def test_json_that_is_nested_too_deeply(tmp_path: Path) -> None:
         says.validated(b"[" * 100_000, None)
 
 
-class Row(TypedDict):
-    length: float
-    name: NotRequired[str]
-
-
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-@dataclass
-class Answer:
-    label: int
-    scores: list[float]
-    colour: Colour | None = None
-    more: dict[str, Any] = field(default_factory=dict)
-
-
 class Own:
     """A class with a schema of its own, as pydantic's."""
 
@@ -126,44 +106,3 @@ NUMBER: dict[str, Any] = {"type": "number"}
 )
 def test_the_schema_of_a_type(declared: Any, schema: dict[str, Any]) -> None:
     assert json_schema(declared) == schema
-
-
-@pytest.mark.parametrize(
-    ("declared", "definition"),
-    [
-        (Colour, {"enum": ["blue", "red"]}),
-        (
-            Row,
-            {
-                "type": "object",
-                "properties": {"length": NUMBER, "name": {"type": "string"}},
-                "required": ["length"],
-            },
-        ),
-        (
-            Answer,
-            {
-                "type": "object",
-                "properties": {
-                    "label": {"type": "integer"},
-                    "scores": {"type": "array", "items": NUMBER},
-                    "colour": {"anyOf": [{"$ref": "#/$defs/Colour"}, {"type": "null"}], "default": None},
-                    "more": {"type": "object"},
-                },
-                "required": ["label", "scores"],
-            },
-        ),
-    ],
-)
-def test_the_definition_of_a_class(declared: type, definition: dict[str, Any]) -> None:
-    """A class has a definition of its name, to which the schema refers."""
-    name = declared.__name__
-    schema = json_schema(declared)
-    assert schema["$ref"] == f"#/$defs/{name}"
-    assert schema["$defs"][name] == {"title": name, **definition}
-
-
-@pytest.mark.parametrize("declared", [complex, "list", list[complex]])
-def test_a_type_without_a_schema(declared: Any) -> None:
-    with pytest.raises(TypeError, match="describe: "):
-        json_schema(declared)
