@@ -70,17 +70,6 @@ class DiscoveredModel(Struct, frozen=True):
                     yield from (path for path in (Path(parent) / file for file in files) if path.is_file())
 
 
-class _SavedModelFolder(Struct, frozen=True):
-    """A SavedModel that the search found: the path of its folder, and that path without links."""
-
-    path: Path
-    real: Path
-
-    @property
-    def versioned(self) -> bool:
-        return is_version(self.path.name)
-
-
 def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     """Find every model below ``root``, sorted by name; skips ``code/`` of the root.
 
@@ -91,13 +80,18 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     """
     search = _Search(root)
     search.look()
-    versioned = [each for each in search.saved_models if each.path != root and each.versioned]
-    named = {each.real for each in versioned}
-    others = [each for each in search.saved_models if each.real not in named]
-    others.sort(key=lambda each: (each.path.is_symlink(), each.path))
+    real = search.saved_models
+    versioned = [path for path in real if path != root and is_version(path.name)]
+    named = {real[path] for path in versioned}
+    others = sorted(
+        (path for path in real if real[path] not in named), key=lambda path: (path.is_symlink(), path)
+    )
     # Other names of the same SavedModel are dropped, unless they are version numbers of their own.
-    once = {each.real: each for each in reversed(others)}
-    saved_models = [*versioned, *(each for each in others if each.versioned or once[each.real] is each)]
+    once = {real[path]: path for path in reversed(others)}
+    saved_models = [
+        *versioned,
+        *(path for path in others if is_version(path.name) or once[real[path]] == path),
+    ]
     if not saved_models:
         folders = "1 folder" if len(search.visited) == 1 else f"{len(search.visited)} folders"
         text = (
@@ -111,8 +105,8 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
             text += " There is one below code/, which is for the script: move it out."
         raise NoModelFound(text)
     models: dict[str, dict[int, Path]] = {}
-    for saved_model in sorted(saved_models, key=lambda each: each.path):
-        path, (name, version) = saved_model.path, _name_and_version(root, saved_model)
+    for path in sorted(saved_models):
+        name, version = _name_and_version(root, path)
         versions = models.setdefault(name, {})
         for other in versions.values():
             if other.parent != path.parent or version in versions:
@@ -169,7 +163,7 @@ class _Search:
         self.visited: set[Path] = set()
         self._waiting: deque[Path] = deque([root])
         self._links: deque[Path] = deque()
-        self.saved_models: list[_SavedModelFolder] = []
+        self.saved_models: dict[Path, Path] = {}  # the path without links, by that which was found
         self.others: list[Path] = []
 
     def look(self) -> None:
@@ -178,7 +172,7 @@ class _Search:
             real = folder.resolve()
             is_model = any((folder / name).is_file() for name in SAVED_MODEL_FILES)
             if is_model:
-                self.saved_models.append(_SavedModelFolder(folder, real))
+                self.saved_models[folder] = real
             if real not in self.visited:
                 self.visited.add(real)
                 self._look_into(folder, is_model)
@@ -200,15 +194,15 @@ class _Search:
                 self.others.append(path)
 
 
-def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, int]:
-    folder, version = saved_model.path.absolute(), 1
-    if saved_model.versioned:
+def _name_and_version(root: Path, path: Path) -> tuple[str, int]:
+    folder, version = path.absolute(), 1
+    if is_version(path.name):
         folder, version = folder.parent, int(folder.name)
     if version > HIGHEST_VERSION:
-        raise DiscoveryError(f"{saved_model.path} can't be served: a version is at most {HIGHEST_VERSION}.")
+        raise DiscoveryError(f"{path} can't be served: a version is at most {HIGHEST_VERSION}.")
     if is_model_name(folder.name):
         return folder.name, version
-    if saved_model.path == root or folder == root.absolute():
+    if path == root or folder == root.absolute():
         return ROOT_MODEL_NAME, version
     raise DiscoveryError(
         f"{folder} can't be served: a model's name may have letters, digits, '.', '_' and '-', "

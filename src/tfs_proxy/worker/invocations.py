@@ -7,7 +7,7 @@ import falcon
 from msgspec.structs import replace
 
 from tfs_proxy.data.open_inference.datatypes import triton_type
-from tfs_proxy.data.open_inference.infer_codec import InferAnswer, InferCodec, version_text, write_answer
+from tfs_proxy.data.open_inference.infer_codec import InferAnswer, InferCodec, write_answer
 from tfs_proxy.data.open_inference.json_request import is_request, read_request
 from tfs_proxy.data.registry import parse_media_type
 from tfs_proxy.data.serving_json.requests import PREDICT
@@ -145,7 +145,7 @@ class ScriptInvocations:
         note_model(target.model, target.version if target.version is not None else target.label)
         with self._bodies.budget() as budget:
             versions = self._deployment.models.get(target.model, (ONLY_VERSION,))
-            version = version_text(target.version, versions)
+            version = str(target.version if target.version is not None else max(versions, default=""))
             codec = InferCodec(json_size(req), name, version, budget, binary_type)
             body = self._bodies.read(req, budget)
             note_timeout(codec.timeout_seconds(body))

@@ -67,8 +67,11 @@ def test_a_record_over_the_limit(frame: Frame, read: Read) -> None:
     assert stream.tell() < 20
 
 
-def test_parts_out_of_order() -> None:
-    """A RecordIO part that continues nothing is damage."""
-    part = MAGIC + (2 << 29 | 4).to_bytes(4, "little") + b"abcd"
-    with pytest.raises(BadInput, match="out of order"):
-        list(recordio(io.BytesIO(part)))
+def test_parts_of_a_record() -> None:
+    """As MXNet divides it where the magic number is at a word's border; one that continues nothing is damage."""
+    first, middle, last = (MAGIC + (flag << 29 | 4).to_bytes(4, "little") + b"abcd" for flag in (1, 2, 3))
+    (frame,) = recordio(io.BytesIO(first + middle + last))
+    assert frame.payload == MAGIC.join([b"abcd"] * 3)
+    for data in (middle, first + first, first + middle):
+        with pytest.raises(BadInput, match=r"out of order|cut off"):
+            list(recordio(io.BytesIO(data)))

@@ -54,18 +54,8 @@ def tfrecord_frame(payload: bytes) -> bytes:
 
 
 def recordio_frame(payload: bytes) -> bytes:
-    """Write ``payload`` as one RecordIO record; raises ValueError over 512 MB.
-
-    As MXNet writes it: if the magic number is at a word's border inside the payload, the
-    record is divided there, so that a reader may look for the magic to find the next record.
-    """
-    if len(payload) > _RECORDIO_LENGTH_MASK:
-        raise ValueError("a RecordIO record holds less than 512 MB")
-    parts = _divided(payload)
-    if len(parts) == 1:
-        return _recordio_part(_WHOLE, payload)
-    flags = [_FIRST, *[_MIDDLE] * (len(parts) - 2), _LAST]
-    return b"".join(_recordio_part(flag, part) for flag, part in zip(flags, parts, strict=True))
+    """Write ``payload``, less than 512 MB, as one RecordIO record of one part."""
+    return RECORDIO_HEAD.pack(RECORDIO_MAGIC, len(payload)) + payload + bytes(-len(payload) % 4)
 
 
 def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
@@ -137,21 +127,6 @@ def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, ma
             return Frame(offset, b"".join(framed), _RECORDIO_MAGIC_BYTES.join(payloads))
         size, wanted = size + 4, (_MIDDLE, _LAST)
         head = stream.read(RECORDIO_HEAD.size)
-
-
-def _recordio_part(flag: int, payload: bytes) -> bytes:
-    head = RECORDIO_HEAD.pack(RECORDIO_MAGIC, flag << _RECORDIO_LENGTH_BITS | len(payload))
-    return head + payload + bytes(-len(payload) % 4)
-
-
-def _divided(payload: bytes) -> list[bytes]:
-    parts, begin, at = [], 0, payload.find(_RECORDIO_MAGIC_BYTES)
-    while at >= 0:
-        if at % 4 == 0:
-            parts.append(payload[begin:at])
-            begin = at + 4
-        at = payload.find(_RECORDIO_MAGIC_BYTES, at + 4 if at % 4 == 0 else at + 1)
-    return [*parts, payload[begin:]]
 
 
 def _check_size(record: str, size: int, max_bytes: int | None) -> None:

@@ -1,6 +1,6 @@
 """Codec of one request: its tensors to arrays and an answer's arrays to JSON or binary, in one call each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -127,11 +127,6 @@ def _writable(batch: Batch) -> Batch:
         name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
     }
     return Batch(inputs, batch.records)
-
-
-def version_text(version: int | None, versions: Sequence[int]) -> str:
-    """Version that an answer names: the one that was asked for or answered, else the newest."""
-    return str(version if version is not None else max(versions, default=""))
 
 
 _ASK_FOR_BINARY = 'ask for it with the parameter "binary_data": true'

@@ -87,19 +87,15 @@ class InferRequest(Struct, frozen=True):
         """Make the inputs for a model; raises BadInput naming the input that does not fit its signature."""
         if self.raw is not None:
             return _raw_batch(self.raw, signature)
-        arrays = {given.name: given for given in self.inputs}
-        names = [given.name for given in self.inputs]
-        takes = f"the model takes {_listed(tuple(signature.inputs))}"
-        for name in names:
-            if name not in signature.inputs:
-                raise BadInput(f"{named('input', name)} is unknown: {takes}.")
-        check_once(names)
-        for name in signature.inputs:
-            if name not in names:
-                raise BadInput(f"{named('input', name)} is missing: {takes}.")
+        given, takes = {each.name: each for each in self.inputs}, _listed(tuple(signature.inputs))
+        for name in (name for name in given if name not in signature.inputs):
+            raise BadInput(f"{named('input', name)} is unknown: the model takes {takes}.")
+        check_once(each.name for each in self.inputs)
+        for name in (name for name in signature.inputs if name not in given):
+            raise BadInput(f"{named('input', name)} is missing: the model takes {takes}.")
         for name, spec in signature.inputs.items():
-            _check(arrays[name], spec)
-        inputs = {name: arrays[name].array for name in signature.inputs}
+            _check(given[name], spec)
+        inputs = {name: given[name].array for name in signature.inputs}
         return Batch(inputs, _records(inputs))
 
     def requested(self, names: Sequence[str]) -> Sequence[RequestedOutput]:
