@@ -71,24 +71,6 @@ def capture(tmp_path: Path) -> Iterator[Capture]:
     capture.close()
 
 
-def test_calls_are_written_once_they_are_sent(capture: Capture, tmp_path: Path) -> None:
-    """In order, streams whole; an answer under way is in no file."""
-    for number in range(50):
-        send(capture, b"%d" % number)
-    stream = called(capture, b"stream", pieces := Pieces(b"a", b"b"))
-    assert next(stream) == b"a"
-    wait_until(lambda: capture.written == 50, 10, "those that are sent are written")
-    assert list(stream) == [b"b"]
-    stream.close()
-    capture.close()
-
-    records = captured(tmp_path)
-    assert [body_of(record) for record in records] == [*(b"%d" % number for number in range(50)), b"stream"]
-    assert body_of(records[-1], "endpointOutput") == b"ab"
-    assert pieces.closed
-    assert (capture.written, capture.dropped) == (51, 0)
-
-
 def test_what_is_no_whole_prediction_is_not_recorded(capture: Capture, tmp_path: Path) -> None:
     """Errors, other paths, bodies that nobody has read whole, and streams that break off."""
     send(capture, status="422 Unprocessable Entity")

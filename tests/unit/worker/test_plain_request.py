@@ -35,14 +35,6 @@ class _Read(io.BytesIO):
         self.left = request.body.left
 
 
-def test_the_rest_of_a_body_is_waited_for() -> None:
-    """Bytes of the next request stay on the connection."""
-    request = read(HEAD + b"1,", later=b"2,3POST /")
-
-    assert request is not None
-    assert request.body.read() == b"1,2,3"
-
-
 def test_a_body_that_breaks_off_is_short() -> None:
     request = read(HEAD, later=b"1,2")
 

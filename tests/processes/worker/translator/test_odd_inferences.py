@@ -56,40 +56,30 @@ def check_that_it_answers(translator: Translator) -> None:
     assert "Traceback" not in translator.log.read_text()
 
 
+WRONG = {"name": "x", "datatype": "FP64", "shape": [1], "contents": {"fp64_contents": [1.0]}}
+UNKNOWN = {"name": "z", "datatype": "FP32", "shape": [1], "contents": {"fp32_contents": [1.0]}}
+
+
 @pytest.mark.parametrize(
-    ("inputs", "sentence"),
+    ("fields", "sentence"),
     [
-        (
-            [{"name": "x", "datatype": "FP64", "shape": [1], "contents": {"fp64_contents": [1.0]}}],
-            'The input "x" has the datatype FP64, but the model takes FP32.',
-        ),
-        (
-            [{"name": "z", "datatype": "FP32", "shape": [1], "contents": {"fp32_contents": [1.0]}}],
-            'The input "z" is unknown: the model takes x.',
-        ),
+        ({"inputs": [WRONG]}, 'The input "x" has the datatype FP64, but the model takes FP32.'),
+        ({"inputs": [UNKNOWN]}, 'The input "z" is unknown: the model takes x.'),
+        ({"outputs": [{"name": "w"}]}, 'The output "w" is unknown: the model gives y.'),
     ],
 )
 def test_a_tensor_that_the_model_server_refuses_is_named(
-    translator: Translator, inputs: list[Any], sentence: str
+    translator: Translator, fields: dict[str, Any], sentence: str
 ) -> None:
     """As the signature has it, and as REST says it."""
-    assert refused(translator, asking(inputs=inputs)) == ("INVALID_ARGUMENT", sentence)
-
-
-def test_an_output_that_there_is_not_is_named(translator: Translator) -> None:
-    """With those that the model gives."""
-    assert refused(translator, asking(outputs=[{"name": "w"}])) == (
-        "INVALID_ARGUMENT",
-        'The output "w" is unknown: the model gives y.',
-    )
+    assert refused(translator, asking(**fields)) == ("INVALID_ARGUMENT", sentence)
 
 
 def test_other_refusals_are_the_model_servers_own(translator: Translator) -> None:
-    """A signature and a version that it does not have."""
+    """A signature that it does not have."""
     code, text = refused(translator, asking(parameters={"signature": {"string_param": "nope"}}))
     assert code in {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND"}
     assert "nope" in text
-    assert refused(translator, asking(model_version="7"))[0] == "NOT_FOUND"
 
 
 def test_what_would_take_much_memory_is_refused(translator: Translator) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.serving.script.load import load_script
-from tfs_proxy.values.errors import ScriptLoadError
 
 
 @pytest.fixture(autouse=True)
@@ -26,16 +25,6 @@ def write(folder: Path, text: str, name: str = "inference.py") -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
     return str(folder / name)
-
-
-def test_several_scripts(tmp_path: Path) -> None:
-    """Two scripts of one name live side by side, each with its own globals."""
-    first = load_script(write(tmp_path / "a", "who = 'a'\ndef handler(data, context): return who"))
-    second = load_script(write(tmp_path / "b", "who = 'b'\ndef handler(data, context): return who"))
-
-    assert first.handler is not None
-    assert second.handler is not None
-    assert (first.handler(None, None), second.handler(None, None)) == ("a", "b")
 
 
 def test_modules_next_to_it(tmp_path: Path) -> None:
@@ -69,11 +58,3 @@ def test_dataclasses_and_pickle(tmp_path: Path) -> None:
     assert script.handler is not None
     point = script.handler(None, None)
     assert pickle.loads(pickle.dumps(point)) == point
-
-
-def test_a_keyboard_interrupt_at_import_is_the_scripts_own(tmp_path: Path) -> None:
-    """A worker gets signals otherwise: what a script raises ends the start, whatever it is."""
-    path = write(tmp_path, "raise KeyboardInterrupt")
-
-    with pytest.raises(ScriptLoadError, match="KeyboardInterrupt"):
-        load_script(path)

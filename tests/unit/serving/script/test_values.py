@@ -9,57 +9,23 @@ import pytest
 import requests
 
 from tfs_proxy.serving.script.handlers import ModelResponse
-from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.batch import Outputs
+from tfs_proxy.serving.upstream.interface import ModelAnswer, TensorAnswer
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature
+from tfs_proxy.wire.protos.predict import Predicted
 
 SIGNATURE = Signature("serving_default", PREDICT_METHOD, {}, {})
 
 
-class Lazy(ModelAnswer):
-    """An answer of tensors that counts how often its JSON is written, and has a status only then."""
-
-    __slots__ = ("_of_json", "written")
-
-    _of_json: int
-    written: list[str]
-
-    def __init__(self, status: int = 200) -> None:
-        self.headers, self.url = (
-            {"Content-Type": "application/json"},
-            "http://127.0.0.1:8501/v1/models/m:predict",
-        )
-        self.written, self._of_json = [], status
-
-    @property
-    def ok(self) -> bool:
-        return True
-
-    @property
-    def status(self) -> int:  # type: ignore[override]
-        self.written.append("status")
-        return self._of_json
-
-    @property
-    def body(self) -> bytes:  # type: ignore[override]
-        self.written.append("body")
-        return b'{"predictions": [1]}'
-
-    def outputs(self, signature: Signature) -> Outputs:
-        assert signature is SIGNATURE
-        return {"y": np.ones(1)}
-
-
-def test_tensors_need_no_json() -> None:
-    answer = Lazy()
-    response = ModelResponse(answer, lambda: SIGNATURE)
+def test_tensors_need_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a status nor an error makes an answer write it."""
+    monkeypatch.setattr("tfs_proxy.serving.upstream.interface.serving_text", None)
+    response = ModelResponse(TensorAnswer(Predicted({"y": np.ones(1)}, 1)), lambda: SIGNATURE)
 
     assert response.outputs["y"].tolist() == [1.0]
     assert (response.status_code, response.ok, response.reason) == (200, True, "OK")
     response.raise_for_status()
-    assert answer.written == []
-    assert response.json() == {"predictions": [1]}
-    assert answer.written != []
+    monkeypatch.undo()
+    assert response.json() == {"predictions": [1.0]}
 
 
 def test_requests_reading_interface() -> None:

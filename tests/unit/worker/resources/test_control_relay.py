@@ -1,4 +1,4 @@
-"""Requests that an app passes on: to the control API without nginx, and to TF Serving's REST API."""
+"""Requests that an app answers without nginx, or passes on to TF Serving's REST API."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,6 @@ import pytest
 from support.deployments import deployment
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.worker.app import create_app
 
 STATUS = b"""{
@@ -28,19 +27,6 @@ STATUS = b"""{
 
 
 @dataclass
-class Control:
-    """A control API that notes its requests, and refuses all in words of its own."""
-
-    seen: list[tuple[str, str, bytes]] = field(default_factory=list)
-
-    def __call__(self, method: str, path: str, body: bytes, _: Mapping[str, str]) -> HttpResponse:
-        self.seen.append((method, path, body))
-        return HttpResponse(
-            405, b'{"error": "no"}', {"Content-Type": "application/json", "Allow": "PUT", "Server": "x"}
-        )
-
-
-@dataclass
 class ModelServer:
     """A model server that notes its requests, and answers the same every time."""
 
@@ -52,39 +38,9 @@ class ModelServer:
         return self.answer
 
 
-def client_of(
-    control: Control | None, status: bytes = b"", server: ModelServer | None = None
-) -> falcon.testing.TestClient:
-    """A client of an app whose model server, if it is not given, answers every request with ``status``."""
-    app = create_app(
-        deployment(),
-        FakeUpstream(),
-        pass_on=server or ModelServer(ModelAnswer(200, status)),
-        ask_control_api=control,
-    )
-    return falcon.testing.TestClient(app)
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/v1/models"),
-        ("GET", "/v2"),
-        ("GET", "/v2/"),
-        ("GET", "/v2/health/live"),
-        ("GET", "/v2/health/ready"),
-        ("DELETE", "/v2/health/live"),
-        ("POST", "/v2"),
-    ],
-)
-def test_the_control_api_answers(method: str, path: str) -> None:
-    control = Control()
-    result = client_of(control).simulate_request(method, path, body=b"{}" if method == "POST" else None)
-
-    assert control.seen == [(method, path, b"{}" if method == "POST" else b"")]
-    assert (result.status_code, result.content) == (405, b'{"error": "no"}')
-    assert result.headers["allow"] == "PUT"
-    assert "server" not in result.headers
+def client_of(server: ModelServer | None) -> falcon.testing.TestClient:
+    """A client of an app in front of this model server."""
+    return falcon.testing.TestClient(create_app(deployment(), FakeUpstream(), pass_on=server))
 
 
 def test_the_server_is_alive() -> None:
@@ -93,7 +49,8 @@ def test_the_server_is_alive() -> None:
 
 @pytest.mark.parametrize(("state", "ready"), [(b"AVAILABLE", b"true"), (b"LOADING", b"false")])
 def test_the_status_of_a_model_says_whether_it_is_ready(state: bytes, ready: bytes) -> None:
-    result = client_of(None, STATUS % (state, b"")).simulate_get("/v1/models/m")
+    server = ModelServer(ModelAnswer(200, STATUS % (state, b"")))
+    result = client_of(server).simulate_get("/v1/models/m")
 
     assert result.content == STATUS % (state, b',\n "ready": ' + ready)
 
@@ -107,7 +64,7 @@ def model_server() -> ModelServer:
 
 def test_a_request_is_passed_on_as_it_was_written(model_server: ModelServer) -> None:
     """The path undecoded, headers that matter, and the answer's status, words and headers; a GET has no body."""
-    client = client_of(None, server=model_server)
+    client = client_of(model_server)
     given = {"Content-Type": "text/x", "Origin": "http://a", "Cookie": "secret"}
     client.simulate_get("/V1/models/m")
     client.simulate_post("/v1/models/m:predict")

@@ -1,8 +1,6 @@
 """The Open Inference Protocol over REST, in front of a model, of a script, and at /invocations."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,19 +47,6 @@ def post(front: Any, body: bytes, path: str = INFER, **headers: str) -> falcon.t
     return result
 
 
-def test_metadata(front: Any) -> None:
-    """Names, datatypes and shapes of the default signature; free dimensions are -1."""
-    tensor = {"datatype": "FP32", "shape": [-1]}
-
-    assert front.client.simulate_get("/v2/models/half").json == {
-        "name": "half",
-        "versions": ["1"],
-        "platform": "tensorflow_savedmodel",
-        "inputs": [{"name": "x", **tensor}],
-        "outputs": [{"name": "y", **tensor}],
-    }
-
-
 @pytest.mark.parametrize(
     ("loaded", "path", "status"),
     [
@@ -104,36 +89,6 @@ def test_an_odd_header_is_refused(front: Any, error_of: ErrorOf, size: str) -> N
 
     assert result.status_code == 400
     assert INFERENCE_HEADER_LENGTH in error_of(result)
-
-
-@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_packed_both_ways(
-    front: Any, encoding: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tfs_proxy.wire.packed_body.LEAST_PACKED_BYTES", 1)
-    front.says.body = ANSWERED
-
-    result = post(front, pack(request()), Content_Encoding=encoding, Accept_Encoding=encoding)
-
-    assert result.headers["content-encoding"] == encoding
-    unpacked = zlib.decompress(result.content, 47)
-    assert json.loads(unpacked)["outputs"] == [OUTPUT]
-
-
-def test_tritons_type_at_invocations(front: Any) -> None:
-    """The type has the size of the JSON, both ways."""
-    front.says.body = ANSWERED
-    body, size = binary_request()
-
-    result = front.post(body, Content_Type=f"{TRITON};json-header-size={size}")
-
-    kind, _, answered_size = result.headers["content-type"].partition(";json-header-size=")
-    assert kind == TRITON
-    (output,) = json.loads(result.content[: int(answered_size)])["outputs"]
-    assert output["parameters"] == {"binary_data_size": 8}
-    plain = front.post(request(), Content_Type=TRITON)
-    assert plain.headers["content-type"] == "application/json"
-    assert plain.json["outputs"] == [OUTPUT]
 
 
 HANDLER = """

@@ -38,24 +38,6 @@ def test_every_request_error_has_a_status() -> None:
     assert ours - own == {kind for kind in STATUS if issubclass(kind, errors.RequestError)}
 
 
-@pytest.mark.parametrize("script", [None, "def handler(data, context): return ''"])
-@pytest.mark.parametrize("framing", [{}, {"Transfer-Encoding": "chunked"}])
-def test_too_large(
-    make_front: Callable[..., Any], error_of: ErrorOf, script: str | None, framing: dict[str, str]
-) -> None:
-    """The status is 413 with either framing, and the connection closes."""
-    front = make_front(script)
-
-    if framing:
-        result = front.client.simulate_post("/invocations", body=b"x" * 1001, extras={"CONTENT_LENGTH": ""})
-    else:
-        result = front.post(b"x" * 1001)
-
-    assert result.status_code == 413
-    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in error_of(result)
-    assert result.headers["connection"] == "close"
-
-
 def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
     """A body shorter than its Content-Length is the client's mistake; nothing is computed on it."""
     result = front.client.simulate_post("/invocations", body=b"x", extras={"CONTENT_LENGTH": "10"})

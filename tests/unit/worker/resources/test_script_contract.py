@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from support import gates
 from tfs_proxy.serving.script import health
-from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.signature import TensorSpec
 
 ErrorOf = Callable[[falcon.testing.Result], str]
@@ -47,19 +46,23 @@ def test_tensors_are_for_predict(make_front: MakeFront, error_of: ErrorOf) -> No
 
 
 def test_predict_from_a_handler(make_front: MakeFront) -> None:
-    """context.predict takes and gives arrays, by name of model, version and signature."""
+    """context.predict takes and gives arrays, by name of model, version and signature, from threads, too."""
     front = make_front(
         "import json\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
         "def handler(data, context):\n"
+        "    with ThreadPoolExecutor(8) as pool:\n"
+        "        c = pool.map(lambda x: float(context.predict({'z': [x]}, signature='other')['y'][0]), range(9))\n"
         "    a = context.predict({'x': [1.0]})\n"
         "    b = context.predict([3.0], model_name='other', label='best', timeout_seconds=1.5)\n"
-        "    return json.dumps([a['y'].tolist(), b['y'].tolist(), context.models, context.signature.name])\n"
+        "    return json.dumps([a['y'].tolist(), b['y'].tolist(), context.models, context.signature.name, sum(c)])\n"
     )
 
     result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-model-version=1")
 
-    assert result.json == [[2.5], [2.5], {"half": [1]}, "serving_default"]
-    first, second = front.upstream.calls
+    assert result.json == [[2.5], [2.5], {"half": [1]}, "serving_default", 22.5]
+    *of_threads, first, second = front.upstream.calls
+    assert [call.target.signature for call in of_threads] == ["other"] * 9
     assert (first.target.model, first.target.version) == ("half", 1)
     assert (second.target.model, second.target.version, second.target.label) == ("other", None, "best")
     assert second.timeout_seconds == 1.5
@@ -261,14 +264,6 @@ def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCapture
 
     assert front.post("x").text == "x"
     assert "its init is not called, because it does not take the arguments of init(context)" in caplog.text
-
-
-def test_init_that_fails(make_front: MakeFront) -> None:
-    """The worker does not start, and reports the error."""
-    with pytest.raises(
-        ScriptLoadError, match=r"inference.py: init\(context\) failed: ValueError: no weights"
-    ):
-        make_front("def init(context): raise ValueError('no weights')\ndef handler(d, c): return ''")
 
 
 def test_logger_writes_to_the_workers_log(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
