@@ -112,7 +112,7 @@ def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
 
 def usage() -> str:
     shown = [
-        f"  --{flag.name}={_shown(flag.default)}"
+        f"  --{flag.name}={str(flag.default).lower()}"
         for flag in fields(ModelServerFlags)
         if flag.name not in _UNUSED
     ]
@@ -128,10 +128,6 @@ def usage() -> str:
             f"Accepted without effect: {', '.join(sorted(_UNUSED))}.",
         ]
     )
-
-
-def _shown(default: object) -> str:
-    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:

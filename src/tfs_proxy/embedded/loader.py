@@ -143,21 +143,16 @@ class Loader:
         servable = LoadedServable(
             name, version, backend.signatures, backend, self._metrics, check_methods=check_methods
         )
-        if self._flags.enable_model_warmup:
+        if self._flags.enable_model_warmup and (folder / WARMUP_FILE).exists():
+            began = perf_counter()
             try:
-                self._warm_up(servable, folder)
+                count = warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)
             except BaseException:
                 backend.close()
                 raise
+            self._metrics.warmup(str(folder), perf_counter() - began)
+            log.info("Warmed up {name: %s version: %d} with %d requests", name, version, count)
         return servable
-
-    def _warm_up(self, servable: LoadedServable, folder: Path) -> None:
-        if not (folder / WARMUP_FILE).exists():
-            return
-        began = perf_counter()
-        count = warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)
-        self._metrics.warmup(str(folder), perf_counter() - began)
-        log.info("Warmed up {name: %s version: %d} with %d requests", servable.name, servable.version, count)
 
     def _backend(self, folder: Path) -> "Loaded":
         from tfs_proxy.embedded import batching

@@ -139,7 +139,16 @@ def _source(config: ModelConfig) -> ModelSource:
             f"Expected model {config.name} to have an absolute path or URI; "
             f"got base_path()={config.base_path}"
         )
-    return ModelSource(config.name, config.base_path, _policy(config), dict(config.version_labels))
+    wanted = config.model_version_policy
+    choice = wanted.WhichOneof("policy_choice")
+    if choice == "specific" and not wanted.specific.versions:
+        raise invalid(f"Model {config.name} has a specific version policy that names no version")
+    policy = Policy(
+        latest=max(1, wanted.latest.num_versions),
+        every=choice == "all",
+        specific=tuple(wanted.specific.versions),
+    )
+    return ModelSource(config.name, config.base_path, policy, dict(config.version_labels))
 
 
 def _check_platform(name: str, platform: str, served: Collection[str]) -> None:
@@ -172,18 +181,6 @@ def _platform(config: ModelConfig) -> str:
     if kind != _TENSORFLOW_TYPE:
         raise invalid(f"ModelServerConfig::model_type choice {kind} not supported.")
     return _PLATFORM
-
-
-def _policy(config: ModelConfig) -> Policy:
-    policy = config.model_version_policy
-    choice = policy.WhichOneof("policy_choice")
-    if choice == "all":
-        return Policy(every=True)
-    if choice == "specific":
-        if not policy.specific.versions:
-            raise invalid(f"Model {config.name} has a specific version policy that names no version")
-        return Policy(specific=tuple(policy.specific.versions))
-    return Policy(latest=max(1, policy.latest.num_versions))
 
 
 OWN_FILE = "batching_params.pbtxt"

@@ -120,9 +120,10 @@ class Server:
     def run(self) -> int:
         """Serve until a signal; returns 0. Raises StopServing if it can't start."""
         with ThreadPoolExecutor(self._grpc_threads, thread_name_prefix="grpc") as threads:
-            return self._run(threads)
+            self._serve_on(threads)
+        return 0
 
-    def _run(self, threads: ThreadPoolExecutor) -> int:
+    def _serve_on(self, threads: ThreadPoolExecutor) -> None:
         sources = model_config.from_flags(self._flags)
         rest_port = self._bind()
         flags = self._flags
@@ -163,7 +164,6 @@ class Server:
             self._stopping.set()
             grpc_running.close()
             self._lifecycle.close()
-        return 0
 
     def _bind(self) -> socket.socket | None:
         """The port of REST, on which nothing listens yet."""

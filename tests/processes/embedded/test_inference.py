@@ -5,16 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
-import numpy as np
 import pytest
 
 from support.embedded_client import ask, call, predicted
-from support.grpc_calls import PREDICT, refusal
 from support.model_fixtures import EmbeddedServer, Exported, serving_all
-from support.predict_messages import request_bytes, response_arrays
 from tfs_proxy.wire import protos
-from tfs_proxy.wire.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -100,20 +95,3 @@ def test_signatures_of_one_placeholder_share_it(server: EmbeddedServer) -> None:
     first, second = protos.MultiInferenceResponse.FromString(answer).results
     assert [result.value for result in first.regression_result.regressions] == [3.5, 5.0]
     assert len(second.classification_result.classifications) == 2
-
-
-def test_a_prediction_is_the_same_however_often_it_is_asked_for(server: EmbeddedServer) -> None:
-    """A quick model soon runs where its message arrives; answers, refusals and other requests stay as they were."""
-    spec = model_spec("half_plus_three")
-    plain = request_bytes(spec, {"x": np.array([[1.0], [4.0]], np.float32)})
-    wrong = request_bytes(spec, {"x": np.array([[1.0]], np.float64)})
-    unknown = request_bytes(model_spec("half_plus_three", 7), {"x": np.array([[1.0]], np.float32)})
-    filtered = protos.PredictRequest.FromString(plain)
-    filtered.output_filter.append("none")
-    with grpc.insecure_channel(server.grpc) as channel:
-        run = channel.unary_unary(PREDICT)
-        for _ in range(12):
-            assert response_arrays(run(plain, timeout=60))["y"].tolist() == [[3.5], [5.0]]
-            assert refusal(lambda: run(unknown, timeout=60))[0] == "NOT_FOUND"
-            for message in (wrong, filtered.SerializeToString(), plain[:-1]):
-                assert refusal(lambda: run(message, timeout=60))[0] == "INVALID_ARGUMENT"  # noqa: B023 - at once

@@ -79,6 +79,11 @@ def test_a_declared_shape_is_refused_before_it_is_filled(
     assert grown < GROWTH_MB // 10
 
 
+def test_a_tensor_of_no_size_is_refused(embedded_server: EmbeddedServer) -> None:
+    said = refused(embedded_server, declared(DataType.DT_FLOAT, -1))
+    assert said == ("INVALID_ARGUMENT", "tensor parsing error: x")
+
+
 EMPTY = b"\x0a\x00"
 TEN_MILLION = 10 * MILLION
 DENSE: dict[str, tuple[str, bytes]] = {

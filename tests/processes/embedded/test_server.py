@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from support.certificates import Authority
-from support.embedded_client import ask, call, predict_arrays, predicted
+from support.embedded_client import ask, predict_arrays, predicted
 from support.gates import gate
 from support.grpc_calls import PREDICT, ones, refusal
 from support.model_fixtures import EmbeddedServer, Serve, StartServer, serving_all
@@ -68,34 +68,6 @@ def test_a_new_version_takes_over_without_a_failed_request(
     assert {json.dumps(answer) for answer in answers} == {"[2.5]", "[3.5]"}
 
 
-def test_one_model_that_fails_leaves_the_others_alone(
-    saved_models: Path, tmp_path: Path, model_server: StartServer
-) -> None:
-    """Its status tells the error; the others serve; a missing base path is no model at all."""
-    broken = tmp_path / "broken" / "1"
-    broken.mkdir(parents=True)
-    (broken / "saved_model.pb").write_bytes(b"nonsense")
-    (tmp_path / "empty" / "1").mkdir(parents=True)
-    config = tmp_path / "models.config"
-    config.write_text(
-        "model_config_list {"
-        f' config {{ name: "good" base_path: "{saved_models / "half_plus_two"}" }}'
-        f' config {{ name: "broken" base_path: "{tmp_path / "broken"}" }}'
-        f' config {{ name: "empty" base_path: "{tmp_path / "empty"}" }}'
-        f' config {{ name: "gone" base_path: "{tmp_path / "gone"}" }} }}'
-    )
-    server = model_server(
-        f"--model_config_file={config}", "--max_num_load_retries=1", "--load_retry_interval_micros=1"
-    )
-    server.wait_available("good", 1)
-    server.wait_for_state("END", "broken")
-    server.wait_for_state("END", "empty")
-    assert '"error_code": "DATA_LOSS"' in server.state("broken")
-    assert "Could not find SavedModel .pb or .pbtxt" in server.state("empty")
-    assert "Could not find any versions of model gone" in server.state("gone")
-    assert predicted(server, "good", [1.0]) == [2.5]
-
-
 def test_slow_calls_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
     """More are under way than threads compute at a time, over both doors: status and a quick model answer."""
     for _ in range(5):
@@ -127,30 +99,6 @@ def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -
     status, body, _ = ask(embedded_server, "/v1/models/bytes:predict", {"inputs": "text"})
     assert status == 200
     assert json.loads(body) == {"outputs": {"length": 4, "echo_bytes": {"b64": "dGV4dA=="}}}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "text"),
-    [
-        ([2**62, 4], "of 73,786,976,294,838,206,464 bytes, becomes more than 400 MB of values"),
-        ([-1], "tensor parsing error: x"),
-        ([3], "tensor parsing error: x"),
-    ],
-)
-def test_tensors_that_can_not_be_are_refused(
-    embedded_server: EmbeddedServer, sizes: list[int], text: str
-) -> None:
-    """Beyond 64 bits, of no size, or of another one than their content."""
-    request = protos.PredictRequest()
-    request.model_spec.name = "half_plus_two"
-    tensor = request.inputs["x"]
-    tensor.MergeFrom(protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0]))
-    if sizes == [3]:
-        tensor.tensor_content = b"\0" * 16
-    for size in sizes:
-        tensor.tensor_shape.dim.add(size=size)
-    code, said = refusal(lambda: call(embedded_server, "Predict", request.SerializeToString()))
-    assert (code, text in said) == ("INVALID_ARGUMENT", True), said
 
 
 def under_another_name() -> bytes:

@@ -1,7 +1,6 @@
 """The JSON of the embedded server's REST API, over models that are made up: they answer with what they were asked."""
 
 import json
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -113,14 +112,6 @@ def test_large_bodies_are_read_as_small_ones(echoes: Echoes, form: str, value: A
 def test_large_lists_of_numbers_may_stand_beside_a_signature(echoes: Echoes, form: str) -> None:
     rows = [[0.5, number] for number in range(2000)]
     assert echoes.read(form % json.dumps(rows), x=FLOAT) == rows
-
-
-def test_photographs_come_through(echoes: Echoes) -> None:
-    pictures = [b64encode(bytes(range(256)) * count).decode() for count in (20, 21, 22)]
-    rows = [{"x_bytes": {"b64": picture}} for picture in pictures]
-    assert echoes.read(json.dumps({"instances": rows}), x_bytes=STRING) == [
-        {"b64": text} for text in pictures
-    ]
 
 
 NO_JSON = [

@@ -115,7 +115,8 @@ async def read(receive: Receive, headers: Headers, ledger: RequestLedger) -> byt
     if message["type"] == "http.request" and not message.get("more_body"):
         body = bytes(message.get("body", b""))
     else:
-        whole = await _Arrival(ledger, _declared_bytes(headers)).whole(message, receive)
+        declared_bytes = next((int(value) for name, value in headers if name == b"content-length"), 0)
+        whole = await _Arrival(ledger, declared_bytes).whole(message, receive)
         if whole is None:
             return None
         body = whole
@@ -184,10 +185,6 @@ async def _reserve_up_to(ledger: RequestLedger, size_bytes: int) -> None:
 def room_for(size_bytes: int) -> int:
     """The memory to reserve for a body, in bytes; a small one needs none."""
     return _COPIES * size_bytes if size_bytes >= RESERVED_FROM_BYTES else 0
-
-
-def _declared_bytes(headers: Headers) -> int:
-    return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
 def is_packed(headers: Headers) -> bool:

@@ -92,7 +92,9 @@ def restore(session: Any, folder: Path, tags: Sequence[str]) -> Any:
         raise invalid(error.text) if was_value_error else explain.explained(error) from error
     listed = list(meta_graph.asset_file_def)
     if not listed and _ASSETS in meta_graph.collection_def:
-        listed = list(map(_unpacked, meta_graph.collection_def[_ASSETS].any_list.value))
+        for packed in meta_graph.collection_def[_ASSETS].any_list.value:
+            listed.append(runtime.AssetFileDef())
+            packed.Unpack(listed[-1])
     assets = {
         asset.tensor_info.name: np.array(f"{folder}/assets/{asset.filename}".encode(), object)
         for asset in listed
@@ -146,12 +148,6 @@ def _variables(session: Any, saver: Any, folder: Path, assets: Mapping[str, Arra
         _run(session, {saver.filename_tensor_name: path, **assets}, saver.restore_op_name)
     except ServingError as error:
         raise explain.of_files(error, folder / "variables") from error
-
-
-def _unpacked(asset: Any) -> Any:
-    message = runtime.AssetFileDef()
-    asset.Unpack(message)
-    return message
 
 
 def _init_op(meta_graph: Any, folder: Path) -> str:
