@@ -370,12 +370,3 @@ def test_a_declared_size_that_lies_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_archive_is_refused(tmp_path: Path) -> None:
     assert "has no files" in refused(archive_of(tmp_path))
-
-
-def test_progress_reaches_the_packed_size(tmp_path: Path) -> None:
-    """The caller hears how many packed bytes of how many are read."""
-    archive = archive_of(tmp_path, file("a", random.Random(3).randbytes(3_000_000)))
-    heard: list[tuple[int, int]] = []
-    extract(archive, tmp_path / "out", ROOMY, lambda read, total: heard.append((read, total)))
-    assert heard[-1] == (archive.stat().st_size, archive.stat().st_size)
-    assert heard == sorted(heard)

@@ -221,7 +221,10 @@ def serving_bodies(model: DescribedModel) -> Mapping[str, JsonBodies]:
             form for each in predicting for form in request_forms(each, named=each.name != DEFAULT_SIGNATURE)
         ]
         answers = [form for each in predicting for form in answer_forms(each)]
-        request = _json({"anyOf": forms}, _predict_sample(predicting[0], model))
+        one = predicting[0]
+        string = sample_string(one, model.graph) if has_json(one) else None
+        sample = None if string is None else sample_inputs(one, json_string(string))
+        request = _json({"anyOf": forms}, _named(one, sample))
         found[":predict"] = request, _json({"anyOf": answers})
     for ending, method in ((":classify", CLASSIFY_METHOD), (":regress", REGRESS_METHOD)):
         if signatures := model.by_method(method):
@@ -230,12 +233,6 @@ def serving_bodies(model: DescribedModel) -> Mapping[str, JsonBodies]:
             schema = {"anyOf": [examples_schema(each) for each in signatures]}
             found[ending] = (_json(schema, _named(signatures[0], sample)), _json(component("Results")))
     return found
-
-
-def _predict_sample(signature: Signature, model: DescribedModel) -> Any:
-    """One record; None if JSON does not carry the signature's types."""
-    string = sample_string(signature, model.graph) if has_json(signature) else None
-    return None if string is None else _named(signature, sample_inputs(signature, json_string(string)))
 
 
 def _named(signature: Signature, sample: Mapping[str, Any] | None) -> Any:

@@ -113,7 +113,10 @@ def _load_model(deployment: Deployment, error_log: logging.Logger) -> None:
     is_loaded = load_model_for_forks(deployment.script or "", deployment.import_paths, folder)
     printed.finish()
     if not _held().keys() <= before.keys():
-        _fork_and_end()
+        # OpenBLAS ends its idle threads before a fork, and begins them when needed.
+        if not (child := os.fork()):
+            os._exit(0)
+        os.waitpid(child, 0)
     after, libraries = _held(), (_PROC / "maps").read_text()
     new = after.keys() - before.keys()
     for number in (int(what.split()[1]) for what in new if what.startswith("descriptor")):
@@ -138,14 +141,6 @@ def _held() -> Mapping[str, str]:
             if not (link := descriptor.readlink()).is_relative_to(metrics):
                 held[f"descriptor {descriptor.name} {link}"] = str(link)
     return held
-
-
-def _fork_and_end() -> None:
-    """Fork a process that ends: OpenBLAS ends its idle threads before a fork, and begins them when needed."""
-    child = os.fork()
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
 
 
 def _for_script(script: str | None) -> tuple[str, ...]:

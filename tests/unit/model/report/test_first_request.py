@@ -65,15 +65,12 @@ def body_of(text: str) -> object:
 FLOAT, INT, STRING = "DT_FLOAT", "DT_INT64", "DT_STRING"
 BODIES = {
     "a number": (signature({"x": (FLOAT, (None,))}), {"instances": [1.0]}),
-    "no shape at all": (signature({"x": (FLOAT, None)}), {"instances": [1.0]}),
     "open sizes": (signature({"x": (FLOAT, (None, None, 2))}), {"instances": [[[1.0, 1.0]]]}),
     "whole numbers and flags": (
         signature({"i": (INT, (None, 2)), "flag": ("DT_BOOL", (None,))}),
         {"instances": [{"i": [1, 1], "flag": True}]},
     ),
     "text": (signature({"x": (STRING, (None,))}), {"instances": ["a"]}),
-    "a batch of two": (signature({"x": (FLOAT, (2, 1))}), {"instances": [[1.0], [1.0]]}),
-    "scalars": (signature({"x": (FLOAT, ()), "n": (INT, ())}), {"inputs": {"x": 1.0, "n": 1}}),
     "one scalar": (signature({"x": (FLOAT, ())}), {"inputs": 1.0}),
     "a scalar beside a batch": (
         signature({"x": (FLOAT, (None,)), "k": (INT, ())}),
