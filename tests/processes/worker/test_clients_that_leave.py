@@ -1,5 +1,6 @@
-"""Clients that do not wait: work for them is not begun, or ends at its next step, in all classes of workers."""
+"""Streams, and clients that do not wait: what is made for nobody is not begun, or ends, in all classes of workers."""
 
+import http.client
 import re
 import socket
 import time
@@ -18,16 +19,23 @@ HEARD_SECONDS = 0.3
 
 SCRIPT = f"""{gates.SCRIPT}
 import asyncio
+import os
 
 import tfs_proxy
+
+def init(context):
+    pathlib.Path(os.environ["MARKS"], "init").touch()
+
+def close():
+    pathlib.Path(os.environ["MARKS"], "close").touch()
 
 def input_handler(data, context):
     kind, _, path = data.read().decode().partition(" ")
     mark = pathlib.Path(path)
     if kind == "coroutine":
-        return waits(mark)
+        return waits_for_ever(mark)
     if kind == "asks":
-        mark.with_name("asks began").touch()
+        began(mark)
         while not context.is_disconnected():
             time.sleep(0.01)
         mark.touch()
@@ -36,25 +44,53 @@ def input_handler(data, context):
     context.set_custom_attributes({{"kind": kind, "path": path}})
     return '{{"instances": [1.0]}}'
 
-async def waits(mark):
-    mark.with_name("coroutine began").touch()
+def began(mark):
+    mark.with_name(mark.name + " began").touch()
+
+async def waits_for_ever(mark):
+    began(mark)
     try:
         await asyncio.sleep(3600)
     finally:
         mark.touch()
 
 def output_handler(response, context):
-    if "stream" not in context.reply_attributes:
+    kind, path = (pair.partition("=")[2] for pair in context.reply_attributes.split(","))
+    if kind not in STREAMS:
         return "done", "text/plain"
-    return tfs_proxy.Response(pieces(pathlib.Path(context.reply_attributes.partition("path=")[2])), "text/plain")
+    return tfs_proxy.Response(STREAMS[kind](pathlib.Path(path)), "text/plain", 200, {{"X-Kind": "stream"}})
 
-async def pieces(mark):
+def waits(mark):
+    yield "first"
+    while not mark.exists():
+        time.sleep(0.01)
+    yield "second"
+
+async def waits_async(mark):
+    yield "first"
+    while not mark.exists():
+        await asyncio.sleep(0.01)
+    yield "second"
+
+def fails(mark):
+    yield "first"
+    yield "second"
+    raise ValueError("midway")
+
+def endless(mark):
+    began(mark)
     try:
-        mark.with_name("stream began").touch()
-        yield "first"
-        await asyncio.sleep(3600)
+        while True:
+            yield "x" * 1000
+            time.sleep(0.01)
     finally:
         mark.touch()
+
+async def stream(mark):
+    yield "first"
+    await waits_for_ever(mark)
+
+STREAMS = {{each.__name__: each for each in (waits, waits_async, fails, endless, stream)}}
 """
 
 
@@ -68,10 +104,14 @@ def front(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def stack(front: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One worker with one thread, behind nginx or of a class without it."""
+    folder = tmp_path_factory.mktemp("leave")
     classes = {} if front == "nginx" else {**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": front}
     env = {"SAGEMAKER_GUNICORN_THREADS": "1", "SAGEMAKER_GUNICORN_LOG_LEVEL": "info", **classes}
-    with serving(*stand_in_words(tmp_path_factory.mktemp("leave"), SCRIPT), env=env) as running:
+    with serving(*stand_in_words(folder, SCRIPT), env={**env, "MARKS": str(folder)}) as running:
+        assert (folder / "init").exists()
         yield running
+        running.stop()
+    assert (folder / "close").exists()
 
 
 def post(stack: Stack, body: str, version: str = "1.1") -> socket.socket:
@@ -114,7 +154,35 @@ def test_a_request_of_a_client_that_has_gone_is_dropped(stack: Stack, front: str
         assert sorted(stages) == sorted(["model_server", others, others, others])
 
 
-@pytest.mark.parametrize("kind", ["coroutine", "stream", "asks"])
+def answer_of(link: socket.socket) -> http.client.HTTPResponse:
+    answer = http.client.HTTPResponse(link)
+    answer.begin()
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["waits", "waits_async"])
+def test_the_first_piece_arrives_before_the_second_is_made(stack: Stack, tmp_path: Path, kind: str) -> None:
+    """The script makes its second piece only when the test has read the first."""
+    with post(stack, f"{kind} {tmp_path / kind}") as link:
+        answer = answer_of(link)
+        assert answer.getheader("Transfer-Encoding") == "chunked"
+        assert (answer.getheader("X-Kind"), answer.getheader("Content-Type")) == ("stream", "text/plain")
+        assert answer.read1(100) == b"first"
+        (tmp_path / kind).touch()
+        assert answer.read() == b"second"
+
+
+def test_an_error_midway_breaks_the_connection(stack: Stack) -> None:
+    """What was made arrives, and the answer has no end: the last chunk is missing."""
+    with post(stack, "fails") as link, pytest.raises(http.client.IncompleteRead) as broken:
+        answer_of(link).read()
+    assert broken.value.partial in {b"first", b"firstsecond"}
+    sent = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nfails"
+    assert not stack.raw(sent).endswith(b"0\r\n\r\n")
+    stack.wait_for_log("inference.py")
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "stream", "endless", "asks"])
 def test_what_waits_for_nobody_ends(stack: Stack, tmp_path: Path, kind: str) -> None:
     """A coroutine is cancelled, a generator closed; a handler can ask."""
     link = post(stack, f"{kind} {tmp_path / kind}")

@@ -50,36 +50,13 @@ def test_requests_of_a_script_go_over_the_pool(
     }
 
 
-ASKS = """
-STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
-
-
-def handler(data, context):
-    return context.channel.unary_unary(STATUS)(data.read(), timeout=20), "application/octet-stream"
-"""
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("worker_class", ["sync", "gevent"])
-def test_a_script_s_channel_leads_to_the_model_server(
-    tmp_path: Path, saved_models: Path, worker_class: str
-) -> None:
-    """Under gevent, too; threads have it in the contract."""
-    files, folders = {"code/inference.py": ASKS}, {"half": saved_models / "half_plus_two"}
-    archive = str(pack(tmp_path / "model.tar.gz", files, folders))
-    env = {"SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class}
-    with serving(archive, "--model-server", "embedded", env=env) as stack:
-        answers = [stack.invoke(b"\x0a\x06\x0a\x04half", "application/octet-stream") for _ in range(3)]
-
-    assert [answer.body for answer in answers] == [
-        b"\x0a\x06\x08\x01\x10\x1e\x1a\x00"
-    ] * 3  # version 1, AVAILABLE
-
-
-FORKS = """
+CHANNEL = """
 import json
 import multiprocessing
 import os
+
+
+STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 
 
 def double(number):
@@ -102,7 +79,10 @@ def said_by_fork(ask):
 
 
 def handler(data, context):
-    x = float(data.read())
+    body = data.read()
+    if context.request_content_type == "application/octet-stream":
+        return context.channel.unary_unary(STATUS)(body, timeout=20), "application/octet-stream"
+    x = float(body)
     ask = lambda: context.predict([x])["y"].tolist()
     before, text = ask(), said_by_fork(ask)
     pool = multiprocessing.get_context("fork").Pool(2)
@@ -114,19 +94,22 @@ def handler(data, context):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("worker_class", ["gthread", "sync"])
-def test_a_script_forks_while_its_worker_s_channel_is_open(
+@pytest.mark.parametrize("worker_class", ["gthread", "sync", "gevent"])
+def test_a_script_s_channel_leads_to_the_model_server_and_may_be_open_while_it_forks(
     tmp_path: Path, saved_models: Path, worker_class: str
 ) -> None:
     """Its processes do what they are for, and are told at once that they can't ask; the worker goes on."""
-    files, folders = {"code/inference.py": FORKS}, {"half": saved_models / "half_plus_two"}
+    files, folders = {"code/inference.py": CHANNEL}, {"half": saved_models / "half_plus_two"}
     archive = str(pack(tmp_path / "model.tar.gz", files, folders))
     env = {"SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class, "SAGEMAKER_GUNICORN_WORKERS": "1"}
     with (
         serving(archive, "--model-server", "embedded", env=env) as stack,
         ThreadPoolExecutor(4) as clients,
     ):
-        answers = list(clients.map(lambda number: stack.invoke(str(number), "text/plain").json, range(24)))
+        status = stack.invoke(b"\x0a\x06\x0a\x04half", "application/octet-stream").body
+        assert status == b"\x0a\x06\x08\x01\x10\x1e\x1a\x00"  # version 1, AVAILABLE
+        numbers = range(0 if worker_class == "gevent" else 24)
+        answers = list(clients.map(lambda number: stack.invoke(str(number), "text/plain").json, numbers))
 
     for number, (before, text, doubled, after) in enumerate(answers):
         assert (before, doubled, after) == ([number / 2 + 2], [2 * number, 4], [number / 2 + 2])

@@ -1,8 +1,6 @@
 """Modules that may be imported before the fork: none that the model has, too."""
 
 import gc
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -33,29 +31,3 @@ def test_a_module_that_is_looked_for_in_vain_counts(modules: Path) -> None:
 def test_what_is_imported_before_counts() -> None:
     """A forked process would not import the model's."""
     assert {"sys", "pytest", "sitecustomize", "setproctitle"} <= imported_names()
-
-
-UNWANTED = {
-    "boto3",
-    "google.protobuf",
-    "h11",
-    "ml_dtypes",
-    "multiprocessing",
-    "opentelemetry",
-    "requests",
-    "urllib3",
-}
-
-
-@pytest.mark.parametrize("modules", ["WORKER", "[*WORKER, *SCRIPT]"])
-def test_a_worker_imports_no_library_that_it_may_not_need(modules: str) -> None:
-    """Each would cost every worker memory, and its start time."""
-    code = (
-        "import json, sys\n"
-        "from tfs_proxy.worker.gunicorn_workers.preload import SCRIPT, WORKER, preload\n"
-        f"preload({modules})\n"
-        "print(json.dumps(list(sys.modules)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert UNWANTED & set(json.loads(done.stdout)) == set()

@@ -64,6 +64,12 @@ handler.streams = True
 """
 
 
+@pytest.fixture(scope="module")
+def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the script leaves files."""
+    return tmp_path_factory.mktemp("marks")
+
+
 @pytest.fixture(scope="module", params=FRONTS)
 def stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, marks: Path

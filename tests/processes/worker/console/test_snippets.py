@@ -110,8 +110,10 @@ def test_a_form_s_request(named: Stack, browser: Browser, tmp_path: Path, client
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_request_with_attributes(versions: Stack, browser: Browser, tmp_path: Path, client: str) -> None:
-    """Model, label and type of the answer go with it."""
+    """Model, label and type of the answer go with it; labels of versions are offered, and numbers."""
     browser.open(url_of(versions))
+    assert choices(browser) == ["newest (2)", "stable (label)", "canary (label)", "2", "1"]
+    assert "Labels of versions: stable, canary" in browser.text("#served")
     browser.choose("#version", "stable (label)")
     browser.fill("#panel-form [data-input=x]", "1")
     browser.fill("#accept", "text/csv")
@@ -150,30 +152,6 @@ def test_a_request_to_one_of_many(
 def choices(browser: Browser) -> list[str]:
     """What the field of versions offers."""
     return [option.text for option in browser.driver.find_elements("css selector", "#version option")]
-
-
-@pytest.mark.parametrize(
-    ("choice", "attribute", "answer"),
-    [
-        ("newest (2)", "", "3.5"),
-        ("stable (label)", "tfs-model-label=stable", "2.5"),
-        ("canary (label)", "tfs-model-label=canary", "3.5"),
-        ("1", "tfs-model-version=1", "2.5"),
-    ],
-)
-def test_a_version_is_chosen_by_number_or_label(
-    versions: Stack, browser: Browser, choice: str, attribute: str, answer: str
-) -> None:
-    """The request names it, and that version answers; so does the code to copy."""
-    browser.open(url_of(versions))
-    assert choices(browser) == ["newest (2)", "stable (label)", "canary (label)", "2", "1"]
-    assert "Labels of versions: stable, canary" in browser.text("#served")
-    browser.choose("#version", choice)
-    browser.fill("#panel-form [data-input=x]", "1")
-    assert browser.send().startswith("200 OK")
-    assert answer in browser.text("#answer")
-    assert attribute in browser.text("#snippet")
-    assert browser.complaints() == []
 
 
 def test_a_label_is_offered_only_for_models_that_have_its_version(versions: Stack, browser: Browser) -> None:
