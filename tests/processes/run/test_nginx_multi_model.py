@@ -183,73 +183,50 @@ def test_the_number_of_a_stack_may_become_that_of_another_model(front: Front) ->
     assert front.invoke_model("a").status == 404
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["whole", "chunked"])
-def test_a_request_waits_for_a_model_that_is_loading(front: Front, chunked: bool) -> None:
-    """Once it is ready the request goes there, once, whatever its size, method and body."""
-    body = bytes(range(256)) * (5 * MEGABYTE // 256)
-
-    loaded: list[UnixHttpServer] = []
-
-    def load(_request: Received) -> Given:
-        loaded.append(front.model("a", Given(200, b'"late"')))
-        return READY
-
-    front.control.respond = load
-    sent = iter([body[:MEGABYTE], body[MEGABYTE:]]) if chunked else body
-    answer = front.ask("PUT", "/models/a/invoke?q", sent, {"Content-Type": "text/csv"})
-
-    assert (answer.status, answer.body) == (200, b'"late"')
-    assert not set(SENDS_ON) & {name.title() for name in answer.headers}
-    (asked,) = front.control.received
-    assert (asked.method, asked.target, asked.body) == ("GET", "/models/a/ready", b"")
-    (received,) = loaded[0].received
-    assert (received.method, received.target) == ("PUT", "/invocations?q")
-    assert received.body == body
-
-
-@pytest.mark.parametrize("link", [False, True], ids=["no gate", "nobody behind the gate"])
-def test_a_model_that_is_ready_and_can_not_be_reached_is_not_available(front: Front, link: bool) -> None:
-    """It is asked for once, and not for ever."""
-    if link:
-        front.model("a", Given()).close()
+@pytest.mark.parametrize("behind", ["no gate", "nobody", "a full queue"])
+def test_a_model_that_is_ready_and_can_not_be_reached_is_not_available(front: Front, behind: str) -> None:
+    """It is asked for once, and not for ever; nobody waits for a connection that the kernel does not take."""
     front.control.respond = lambda _request: READY
+    with ExitStack() as stack:
+        if behind != "no gate":
+            front.model("a", Given()).close()
+        if behind == "a full queue":
+            (path := front.workspace.root / "a.sock").unlink()
+            listener, waiting = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+            listener.bind(str(path))
+            listener.listen(0)
+            waiting.connect(str(path))
 
-    answer = front.invoke_model("a")
+        answer = front.invoke_model("a")
 
     assert (answer.status, "try again" in answer.json["error"]) == (503, True)
     assert len(front.control.received) == 1
 
 
-def test_a_model_whose_queue_is_full_is_not_available(front: Front) -> None:
-    """Nobody waits for a connection that the kernel does not take."""
-    front.control.respond = lambda _request: READY
-    path = front.gates / "a.sock"
-    (front.gates / f"a.{LOADED}").symlink_to(path)
-    with ExitStack() as stack:
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(str(path))
-        listener.listen(0)
-        waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
-        waiting.connect(str(path))
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_a_request_whose_worker_died_goes_to_the_next_one_with_a_mark(front: Front, is_loaded: bool) -> None:
+    """By which, and by the id, the next one knows whether the request had begun; also after a wait for the model."""
+    models: list[UnixHttpServer] = []
 
-        answer = front.invoke_model("a")
+    def load(_request: Received | None = None) -> Given:
+        models.append(front.model("a", DIED, Given(200, b'"next"', {"X-Own": "kept"})))
+        return READY
 
-    assert (answer.status, "try again" in answer.json["error"]) == (503, True)
-
-
-def test_a_request_whose_worker_died_goes_to_the_next_one_with_a_mark(front: Front) -> None:
-    """By which, and by the id, the next one knows whether the request had begun."""
-    a = front.model("a", DIED, Given(200, b'"next"'))
-
+    front.control.respond = load
+    if is_loaded:
+        load()
     answer = front.invoke_model("a", b"[1]")
 
-    assert (answer.status, answer.body) == (200, b'"next"')
-    first, second = a.received
+    assert (answer.status, answer.body, answer.headers["x-own"]) == (200, b'"next"', "kept")
+    assert not set(SENDS_ON) & {name.title() for name in answer.headers}
+    first, second = models[0].received
     assert (first.target, first.body) == (second.target, second.body) == ("/invocations", b"[1]")
     assert [mark_of(request) for request in (first, second)] == ["", "again"]
     ids = [request.headers["x-tfs-proxy-request"].partition(" ")[0] for request in (first, second)]
     assert ids[0] == ids[1]
-    assert front.control.received == []
+    assert [request.target for request in front.control.received] == (
+        [] if is_loaded else ["/models/a/ready"]
+    )
 
 
 def test_a_request_that_ends_two_workers_is_not_sent_to_a_third(front: Front) -> None:
@@ -278,21 +255,6 @@ def test_a_request_that_ended_the_whole_model_is_not_sent_to_its_successor(front
     assert (answer.status, answer.json["error"]) == (502, WORKER_DIED)
     assert len(a.received) == 1
     assert front.control.received == []
-
-
-def test_a_worker_that_dies_after_the_wait_has_a_next_one_too(front: Front) -> None:
-    """The same holds for the request that was sent on."""
-    loaded: list[UnixHttpServer] = []
-
-    def load(_request: Received) -> Given:
-        loaded.append(front.model("a", DIED, Given(200, b'"next"')))
-        return READY
-
-    front.control.respond = load
-
-    assert front.invoke_model("a").body == b'"next"'
-    marks = [mark_of(request) for request in loaded[0].received]
-    assert marks == ["", "again"]
 
 
 def test_a_script_leads_nowhere_else(front: Front) -> None:
@@ -364,31 +326,6 @@ def test_other_paths_are_not_found(front: Front, path: str) -> None:
         assert (answer.status, set(answer.json)) == (404, {"error"}), answer.body
         assert answer.headers["content-type"] == "application/json"
     assert front.control.received == []
-
-
-def test_the_longest_name_has_a_gate(front: Front) -> None:
-    """However deep the workspace lies, since its path is not part of the socket's."""
-    name = "a" * LOADED_MODEL_CHARACTERS
-    a = front.model("a", Given(200, b'"long"'))
-    for ending in (LOADED, ANY):
-        (front.gates / f"{name}.{ending}").symlink_to(front.gates / "a.sock")
-
-    assert front.invoke_model(name).body == b'"long"'
-    assert len(a.received) == 1
-
-
-@pytest.mark.parametrize("takes_target_model", [False, True])
-def test_invocations_need_a_model(folder: Path, takes_target_model: bool) -> None:
-    """A client learns how to name one; with a header that the run does not understand, too."""
-    for front in running(folder, MultiModelRoutes(600, (NOWHERE,), takes_target_model=takes_target_model)):
-        front.control.respond = lambda _request: READY
-        answers = [front.invoke("{}")]
-        if not takes_target_model:
-            answers.append(front.invoke("{}", **{TARGET: "a.tar.gz"}))
-        for answer in answers:
-            assert (answer.status, "/models/NAME/invoke" in answer.json["error"]) == (404, True)
-            assert ("--multi-model" in answer.json["error"]) is not takes_target_model
-        assert front.control.received == []
 
 
 SEGMENT = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
@@ -468,13 +405,10 @@ def test_each_request_has_a_line_with_the_model_that_it_names(front: Front) -> N
     ]
 
 
-@pytest.mark.parametrize("takes_target_model", [False, True])
 @pytest.mark.parametrize("traces", [None, TraceSampling(0.25)], ids=["untraced", "traced"])
-def test_workers_are_told_what_else_to_do(
-    folder: Path, takes_target_model: bool, traces: TraceSampling | None
-) -> None:
+def test_workers_are_told_what_else_to_do(folder: Path, traces: TraceSampling | None) -> None:
     """Marks that a client sets itself never arrive."""
-    routes = MultiModelRoutes(600, (NOWHERE,), takes_target_model, traces)
+    routes = MultiModelRoutes(600, (NOWHERE,), traces is None, traces)
     sent = {"X-Tfs-Proxy-Request": "client", "traceparent": "client"}
     if traces is None:
         del sent["traceparent"]

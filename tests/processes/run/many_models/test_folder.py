@@ -36,6 +36,15 @@ def test_an_archive_that_comes_later_is_found(stack: MultiModelStack, folder: Pa
     assert stack.target("later.tar.gz", "x").body.split()[0] == b"later"
 
 
+def test_invocations_need_a_model(many: MultiModelStack, stack: MultiModelStack) -> None:
+    """A client learns how to name one; with a header that the run does not understand, too."""
+    answers = (stack.invoke("{}"), many.invoke("{}"), many.target("a.tar.gz", "{}"))
+
+    assert [answer.status for answer in answers] == [404] * 3
+    assert all("/models/NAME/invoke" in answer.json["error"] for answer in answers)
+    assert ["--multi-model" in answer.json["error"] for answer in answers] == [False, True, True]
+
+
 def test_an_unloaded_archive_is_loaded_again(stack: MultiModelStack) -> None:
     """By the next request that names it."""
     assert stack.target("a.tar.gz", "x").status == 200

@@ -5,16 +5,17 @@ from pathlib import Path
 
 from support import gates
 from support.gates import gate
-from support.multi_model import MultiModelStack, saying, script_model, serving_many
+from support.multi_model import LONG_SECONDS, MultiModelStack, saying, script_model, serving_many
 from support.processes import descendants
+from tfs_proxy.values.names import LOADED_MODEL_CHARACTERS
 
 HELD_SECONDS = 0.5
 """For which a call that must wait is seen to wait; more would prove no more."""
 
 
-def held_archive(target: Path, mark: str, word: str = "late") -> Path:
+def held_archive(target: Path, mark: str) -> Path:
     """A script model whose import waits at a gate."""
-    return script_model(target, f"{gates.SCRIPT}\nhold({mark!r})\n{saying(word)}")
+    return script_model(target, f"{gates.SCRIPT}\nhold({mark!r})\n{saying('late')}")
 
 
 def test_other_models_answer_while_one_is_loading(many: MultiModelStack, tmp_path: Path) -> None:
@@ -34,7 +35,10 @@ def test_other_models_answer_while_one_is_loading(many: MultiModelStack, tmp_pat
             409,
             "model slow is being loaded already",
         )
-        assert many.described("slow").status == 404
+        assert (many.described("slow").status, many.described("slow").json) == (
+            404,
+            {"error": "model slow is loading"},
+        )
         assert "slow" not in many.urls()
         assert many.unload("leaving").status == 200
         assert many.is_ready()
@@ -46,17 +50,20 @@ def test_other_models_answer_while_one_is_loading(many: MultiModelStack, tmp_pat
 
 
 def test_a_request_to_a_model_that_is_loading_waits_for_it(many: MultiModelStack, tmp_path: Path) -> None:
-    """It is answered by the model once that is there, body and all."""
-    with ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as shut:
-        loading = pool.submit(many.load, "awaited", held_archive(tmp_path / "a.tar.gz", shut.mark()))
+    """It is answered by the model once that is there, body and all, in chunks too; the name is the longest."""
+    name = "a" * LOADED_MODEL_CHARACTERS
+    path, text = f"/models/{name}/invoke", {"Content-Type": "text/plain"}
+    with ThreadPoolExecutor(3) as pool, gate(tmp_path / "gate") as shut:
+        loading = pool.submit(many.load, name, held_archive(tmp_path / "a.tar.gz", shut.mark()))
         shut.wait_for()
-        waiting = pool.submit(many.invoke_model, "awaited", "x" * 100_000)
-        assert wait([waiting], HELD_SECONDS).not_done
+        bodies = (b"x" * 100_000, iter([b"x" * 1_000_000] * 5))
+        waiting = [pool.submit(many.ask, "POST", path, body, text, LONG_SECONDS) for body in bodies]
+        assert wait(waiting, HELD_SECONDS).not_done == set(waiting)
         shut.open()
         assert loading.result().status == 200
-        answer = waiting.result()
-    assert (answer.status, answer.body.split()[0]) == (200, b"late")
-    assert many.unload("awaited").status == 200
+        answers = [each.result() for each in waiting]
+    assert [(answer.status, answer.body.split()[0]) for answer in answers] == [(200, b"late")] * 2
+    assert many.unload(name).status == 200
 
 
 def test_a_request_does_not_wait_longer_than_requests_may_take(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 
@@ -120,30 +119,6 @@ def test_a_folder_that_hangs_does_not_hold_up_the_exit(
     store.gate.set()
 
 
-def test_the_model_that_was_idle_longest_makes_room(tmp_path: Path) -> None:
-    async def scene(made: Scene) -> None:
-        for name in "ab":
-            await made.models.ready(name, WAIT_SECONDS)
-        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True), ModelUse("b", 1, used_at=2.0))
-        await made.models.ready("c", WAIT_SECONDS)
-        assert made.loaded() == ["a", "c"]
-
-    play(tmp_path, scene, most=2)
-
-
-def test_idle_models_are_unloaded(tmp_path: Path) -> None:
-    async def scene(made: Scene) -> None:
-        for name in "ab":
-            await made.models.ready(name, WAIT_SECONDS)
-        now = time.monotonic()
-        made.uses = (ModelUse("a", 1, used_at=now - 100.0), ModelUse("b", 1, used_at=now + 100.0))
-        unloading = asyncio.create_task(made.models.unload_idle(60.0))
-        await asyncio.to_thread(wait_until, lambda: made.loaded() == ["b"], WAIT_SECONDS, "a is unloaded")
-        unloading.cancel()
-
-    play(tmp_path, scene)
-
-
 def test_a_load_that_has_just_failed_is_not_tried_again(tmp_path: Path) -> None:
     """Every request would take the time of another load; the error is the same."""
 
@@ -156,31 +131,36 @@ def test_a_load_that_has_just_failed_is_not_tried_again(tmp_path: Path) -> None:
     play(tmp_path, scene, failing=ModelLoadError("model c has no signature"))
 
 
-def test_a_model_that_runs_out_of_memory_by_itself_does_not_empty_the_house(tmp_path: Path) -> None:
-    """One other model makes room; it is tried once more, and then refused."""
+@pytest.mark.parametrize(
+    ("most", "failing", "is_busy", "left"),
+    [
+        (2, None, [True, False], "ac"),
+        (2, None, [True, True], "ab"),
+        (None, MemoryError(), [False, False], "b"),
+    ],
+    ids=["the one that was idle longest makes room", "all are busy", "one that takes all memory by itself"],
+)
+def test_a_model_without_room_takes_that_of_idle_ones(
+    tmp_path: Path, most: int | None, failing: Exception | None, is_busy: list[bool], left: str
+) -> None:
+    """Nobody's request is cut off for it; one other model makes room, and it is tried once more, and then refused."""
 
     async def scene(made: Scene) -> None:
         for name in "ab":
             await made.models.ready(name, WAIT_SECONDS)
-        made.uses = (ModelUse("a", 1, used_at=1.0), ModelUse("b", 1, used_at=2.0))
-        with pytest.raises(NotEnoughResources):
-            await made.models.ready("c", WAIT_SECONDS)
-        assert made.loaded() == ["b"]
+        made.uses = [
+            ModelUse(name, 1, used_at, in_use)
+            for name, used_at, in_use in zip("ab", (1.0, 2.0), is_busy, strict=True)
+        ]
+        loading = made.models.ready("c", WAIT_SECONDS)
+        if "c" in left:
+            await loading
+        else:
+            with pytest.raises(NotEnoughResources):
+                await loading
+        assert made.loaded() == list(left)
 
-    play(tmp_path, scene, failing=MemoryError())
-
-
-def test_a_full_house_of_busy_models_is_refused(tmp_path: Path) -> None:
-    """Nobody's request is cut off to make room."""
-
-    async def scene(made: Scene) -> None:
-        await made.models.ready("a", WAIT_SECONDS)
-        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True),)
-        with pytest.raises(NotEnoughResources):
-            await made.models.ready("b", WAIT_SECONDS)
-        assert made.loaded() == ["a"]
-
-    play(tmp_path, scene, most=1)
+    play(tmp_path, scene, most, failing)
 
 
 USES = st.lists(
