@@ -79,7 +79,7 @@ class Front(Children):
     @property
     def reach(self) -> str:
         """The address, and who else can connect."""
-        return f"{self.url}, {sockets.reach(self._listeners)}"
+        return f"{self.url}, {sockets.reach(self._listeners, with_key=self._settings.api_keys is not None)}"
 
     @property
     def takes_grpc(self) -> bool:

@@ -262,12 +262,13 @@ def local_url(listeners: Listeners, scheme: str = "http") -> str:
     return f"{scheme}://{f'localhost:{port}' if is_localhost else shown_address(listeners[0])}"
 
 
-def reach(listeners: Listeners) -> str:
-    """Say for the ready line who can connect."""
+def reach(listeners: Listeners, *, with_key: bool) -> str:
+    """Say for the ready line who can connect, and if requests need a key."""
     hosts = [str(listener.getsockname()[0]) for listener in listeners]
+    key = ", with a key" if with_key else ""
     if all(ip_address(host).is_loopback for host in hosts):
-        return "for this machine alone"
-    return "for whoever reaches " + ("this machine" if hosts[0] in EVERY_ADDRESS else " or ".join(hosts))
+        return f"for this machine alone{key}"
+    return f"for whoever reaches {'this machine' if hosts[0] in EVERY_ADDRESS else ' or '.join(hosts)}{key}"
 
 
 def connections(ports: Collection[int]) -> int:

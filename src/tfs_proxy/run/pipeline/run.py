@@ -133,7 +133,8 @@ class Pipeline:
         while await self._endpoint.faults():
             await self._watch_for(TICK_SECONDS)
         self._endpoint.begin_serving()
-        log.info("%s", ready_line(f"{self._url}, {sockets.reach(self._listeners)}", self._command))
+        reach = sockets.reach(self._listeners, with_key=self._settings.api_keys is not None)
+        log.info("%s", ready_line(f"{self._url}, {reach}", self._command))
         while True:
             await self._watch_for(1.0)
 

@@ -308,7 +308,7 @@ def test_a_model_server_on_ports_of_its_own_has_no_keys(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_asks_once(tmp_path: Path) -> None:
-    """Its stages are called without a key, and its own line has the caller's name."""
+    """Its stages are called without a key; its ready line says that it asks, its own line has the caller's name."""
     (tmp_path / "keys").write_text(FILE)
     archive = str(script_model(tmp_path / "model.tar.gz", SCRIPT))
     env = {"TFS_PROXY_API_KEYS": str(tmp_path / "keys"), "TFS_PROXY_ACCESS_LOG": "all"}
@@ -319,6 +319,7 @@ def test_a_pipeline_asks_once(tmp_path: Path) -> None:
         answer = stack.ask("POST", "/invocations", "{}", BEARER)
         assert (answer.status, ANN in answer.body.decode()) == (200, False)
         stack.wait_for_log(" caller=ann ")
+        stack.wait_for_log(", with a key  try: curl ")
         assert ANN not in stack.log
 
 
@@ -361,6 +362,7 @@ def test_changed_keys_hold_without_a_restart(tmp_path: Path) -> None:
 
     try:
         stack.wait_ready()
+        stack.wait_for_log(", with a key  try: curl ")
         keys.write_text("ann short")
         stack.wait_for_log("line 1 has a key of 5 characters")
         assert status(BEARER) == status(API_KEY) == 200
