@@ -15,6 +15,7 @@ from typing import Any
 
 from support.running import LOOPBACK, RunningProcess
 
+PROGRAM = ("-m", "tfs_proxy.cli")
 STAND_IN = Path(__file__).parent / "stand_ins" / "invocations.py"
 S3_SETTINGS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -32,11 +33,16 @@ class Done:
     summary: Any
 
 
-def transform(*words: str, env: Mapping[str, str] | None = None, seconds: float = 240) -> Done:
+def transform(
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    seconds: float = 240,
+    program: Sequence[str] = PROGRAM,
+) -> Done:
     """Run `tfs-proxy transform` to its end."""
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
-        command = [sys.executable, "-m", "tfs_proxy.cli", "transform", *words, "--summary", str(summary)]
+        command = [sys.executable, *program, "transform", *words, "--summary", str(summary)]
         done = subprocess.run(
             command,
             capture_output=True,

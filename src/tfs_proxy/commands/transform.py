@@ -14,7 +14,6 @@ from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
 from tfs_proxy.transform.transformer import FAIL, ON_ERROR, BadLimit
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
-from tfs_proxy.wire.s3_client import S3_TIMEOUT_SECONDS
 
 DESCRIPTION = """\
 Run a SageMaker Batch Transform job on this machine.
@@ -119,13 +118,6 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
     run.add_argument("--instance-index", type=int, default=0, metavar="I", help="which of N machines, from 0")
     run.add_argument(
         "--instance-count", type=int, default=1, metavar="N", help="machines that share the objects"
-    )
-    run.add_argument(
-        "--s3-timeout-seconds",
-        type=float,
-        default=S3_TIMEOUT_SECONDS,
-        metavar="N",
-        help="s without an answer from S3 before a request is sent again (default: %(default)g)",
     )
     run.add_argument(
         "--engine",

@@ -1,4 +1,4 @@
-"""Objects of a job and where outputs go: what every store does, and the store of local files."""
+"""Objects of a job in local files, and the folder that outputs go to."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from msgspec import Struct
 
@@ -36,45 +36,6 @@ class InputObject(Struct, frozen=True):
     name: str
     size: int
     version: str
-
-
-OpenObject = Callable[[InputObject], io.RawIOBase]
-"""Gives the stored bytes of an object. Raises StorageError."""
-
-
-class OutputSink(Protocol):
-    """One output being written: `commit` makes all of it visible, `abort` none."""
-
-    def write(self, data: bytes) -> None:
-        """Append ``data``. Raises StorageError."""
-
-    def commit(self) -> None:
-        """Make it visible. Raises StorageError if that fails; then it is not visible."""
-
-    def abort(self) -> None:
-        """Delete what was written; never raises StorageError."""
-
-
-class OutputTarget(Protocol):
-    """Writes outputs, and knows which are finished."""
-
-    def prepare(self, items: list[InputObject]) -> None:
-        """Delete what a killed run left of these objects' outputs.
-
-        Raises SettingsError if one could not be written under its name.
-        """
-
-    def finished(self, fingerprint: str) -> dict[str, str]:
-        """Names and versions of the objects that a job of this ``fingerprint`` finished."""
-
-    def create(self, item: InputObject, ending: str, fingerprint: str) -> OutputSink:
-        """Begin the output of ``item`` (``ending`` OUT) or its error file (ERRORS).
-
-        Commit of an output records ``item`` as finished for ``fingerprint``. Raises StorageError.
-        """
-
-    def remove(self, name: str, ending: str) -> None:
-        """Delete an earlier run's ``name`` + ``ending``, if there is one. Raises StorageError."""
 
 
 STATE_FOLDER = ".tfs-proxy-transform"
@@ -159,7 +120,10 @@ class LocalTarget:
                 )
 
     def finished(self, fingerprint: str) -> dict[str, str]:
-        """Read the journals of all shards; outputs that were deleted since do not count."""
+        """Names and versions of the objects that a job of this ``fingerprint`` finished.
+
+        The journals of all shards have them; outputs that were deleted since do not count.
+        """
         finished: dict[str, str] = {}
         for journal in self._state.glob("finished-*.jsonl"):
             for line in journal.read_bytes().splitlines():
@@ -171,7 +135,11 @@ class LocalTarget:
         return finished
 
     def create(self, item: InputObject, ending: str, fingerprint: str) -> "LocalSink":
-        """Begin an output. Raises StorageError, and SettingsError if another run writes there."""
+        """Begin the output of ``item`` (``ending`` OUT) or its error file (ERRORS).
+
+        Commit of an output records ``item`` as finished for ``fingerprint``. Raises StorageError, and
+        SettingsError if another run writes there.
+        """
         with self._lock:
             if self._journal is None:
                 self._journal = self._locked_journal()
@@ -182,6 +150,7 @@ class LocalTarget:
         return LocalSink(growing, self._path(item.name, ending), lambda: journal.write(record))
 
     def remove(self, name: str, ending: str) -> None:
+        """Delete an earlier run's ``name`` + ``ending``, if there is one. Raises StorageError."""
         path = self._path(name, ending)
         with _disk_errors(path):
             path.unlink(missing_ok=True)
@@ -217,7 +186,7 @@ def check_writable(path: Path, what: str) -> None:
 
 
 class LocalSink:
-    """One output file, invisible until it is committed."""
+    """One output file: `commit` makes all of it visible, `abort` none, which never raises StorageError."""
 
     def __init__(self, growing: Path, final: Path, on_commit: Callable[[], object]) -> None:
         self._growing, self._final, self._on_commit = growing, final, on_commit

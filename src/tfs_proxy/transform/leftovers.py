@@ -3,54 +3,45 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tfs_proxy.model.stores import is_remote, objects_at
 from tfs_proxy.transform.batches import asks_model, has_order, is_captured
-from tfs_proxy.transform.files import InputObject, OutputTarget, local_object, local_objects
+from tfs_proxy.transform.files import InputObject, local_object, local_objects
 from tfs_proxy.transform.job import LINE, MANIFEST, PRESENT, ExecutionPlan, Job
 from tfs_proxy.transform.local_engine import is_too_large
-from tfs_proxy.transform.options import TransformOptions, fetch_plan
+from tfs_proxy.transform.options import TransformOptions, batch_client, fetch_plan
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.s3 import CONCURRENT_HEADS, S3Stream, s3_object, s3_objects
+from tfs_proxy.transform.s3 import CONCURRENT_HEADS, OutputTarget, S3Stream, s3_object, s3_objects
 from tfs_proxy.transform.sender import EndpointAddress
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.media_types import CSV, IMAGE, JSON_LINES, of_file
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
 log = logging.getLogger(__name__)
-
-S3ClientFactory = Callable[[], "S3Client"]
-"""Gives the process's S3 client, which only inputs in S3 need."""
 
 _WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries")
 """Fields of a job that can't change what its outputs hold."""
 
 
-def objects_of(
-    address: str, data_type: str, client: S3ClientFactory, files: LocalFiles = ANYWHERE
-) -> list[InputObject]:
+def objects_of(address: str, data_type: str, files: LocalFiles = ANYWHERE) -> list[InputObject]:
     """All objects of an input, sorted by name; no two have the same name.
 
     Raises SettingsError if there are none, or if the input can't be read, or is not one of ``files``.
     """
     files.check("The input", address)
     if data_type == MANIFEST:
-        objects = list(_manifest_objects(address, client, files))
+        objects = list(_manifest_objects(address, files))
     elif address.startswith(S3_SCHEME):
-        objects = list(s3_objects(client(), address))
+        objects = list(s3_objects(batch_client(), address))
     else:
         objects = list(_held(local_objects(Path(address)), files))
     if not objects:
@@ -93,11 +84,11 @@ def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObj
     return [item for n, item in enumerate(items) if n % count == index]
 
 
-def _manifest_objects(address: str, client: S3ClientFactory, files: LocalFiles) -> Iterator[InputObject]:
+def _manifest_objects(address: str, files: LocalFiles) -> Iterator[InputObject]:
     """Read ``[{"prefix": "s3://…/"}, "key", …]``; the prefix may be a local folder too."""
     try:
         if address.startswith(S3_SCHEME):
-            text = S3Stream(client(), s3_object(client(), address, address)).readall() or b""
+            text = S3Stream(batch_client(), s3_object(batch_client(), address, address)).readall() or b""
         else:
             text = Path(address).read_bytes()
         entries = json.loads(text)
@@ -115,7 +106,7 @@ def _manifest_objects(address: str, client: S3ClientFactory, files: LocalFiles) 
             raise SettingsError(f"The manifest {address} lists {name!r}, which is not a key.")
     keys = [str(name) for name in names]
     if prefix["prefix"].startswith(S3_SCHEME):
-        s3 = client()
+        s3 = batch_client()
         with ThreadPoolExecutor(CONCURRENT_HEADS) as heads:
             yield from heads.map(lambda key: s3_object(s3, prefix["prefix"] + key, key), keys)
     else:
@@ -191,22 +182,22 @@ def served_content(options: TransformOptions) -> str:
     Raises SettingsError if there is no such model, or if nothing listens at the endpoint.
     """
     if options.model is not None:
-        return model_digest(options.model, options.client)
+        return model_digest(options.model)
     plan = fetch_plan(options.job, EndpointAddress.parse(str(options.endpoint), options.ca, options.key))
     header = "" if plan.header is None else f" {plan.header}"
     return f"{options.served_as or options.endpoint} {plan.strategy} {plan.payload_bytes}{header}"
 
 
-def model_digest(model: str, client: S3ClientFactory) -> str:
+def model_digest(model: str) -> str:
     """A digest of a model archive or folder: of its content or, in a store, of its ETags.
 
     Raises SettingsError if there is no such model.
     """
     pairs: Iterator[tuple[str, str]]
     if model.startswith(S3_SCHEME):
-        pairs = ((item.name, item.version) for item in s3_objects(client(), model))
+        pairs = ((item.name, item.version) for item in s3_objects(batch_client(), model))
     elif is_remote(model):
-        pairs = ((item.key, item.etag) for item in objects_at(model, client))
+        pairs = ((item.key, item.etag) for item in objects_at(model, batch_client))
     else:
         pairs = _contents(Path(model))
     digest = hashlib.sha256()

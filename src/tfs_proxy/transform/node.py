@@ -13,18 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.settings.settings import inherited_environment
-from tfs_proxy.transform.files import InputObject, OutputTarget, local_object
+from tfs_proxy.transform.files import InputObject, local_object
 from tfs_proxy.transform.job import ExecutionPlan
 from tfs_proxy.transform.leftovers import served_content
 from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.options import TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import (
-    ObjectReport,
-    RunCounts,
-    RunStatistics,
-    RunStopped,
-)
+from tfs_proxy.transform.run_statistics import ObjectReport, RunStatistics, RunStopped
+from tfs_proxy.transform.s3 import OutputTarget
 from tfs_proxy.transform.sender import EndpointAddress, Sender
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.s3_client import S3_SCHEME
@@ -100,9 +96,6 @@ class Node:
         """
         return await asyncio.wrap_future(await asyncio.to_thread(self._add, item, terms))
 
-    async def in_progress(self) -> RunCounts:
-        return self._engine_thread.in_progress() if self._engine_thread else RunCounts()
-
     async def close(self) -> None:
         """Give up unfinished objects without leaving parts of them, and end the stack."""
         await asyncio.to_thread(self._close)
@@ -148,7 +141,7 @@ class EngineThread:
         self._fingerprint = fingerprint
         self._requests = RunStatistics()
         self._items: SimpleQueue[InputObject | None] = SimpleQueue()
-        self._in_progress: dict[str, tuple[RunStatistics, Future[ObjectReport]]] = {}
+        self._unfinished: dict[str, tuple[RunStatistics, Future[ObjectReport]]] = {}
         self._end_reason: BaseException | None = None
         self._lock = threading.Lock()
         sender = Sender(endpoint, options.job, plan.concurrent, self._requests)
@@ -163,15 +156,9 @@ class EngineThread:
             if self._end_reason is not None:
                 report.set_exception(self._end_reason)
             else:
-                self._in_progress[item.name] = RunStatistics(), report
+                self._unfinished[item.name] = RunStatistics(), report
                 self._items.put(item)
         return report
-
-    def in_progress(self) -> RunCounts:
-        """The sum over all unfinished objects, and the requests since the last report."""
-        with self._lock:
-            unfinished = (statistics.counts for statistics, _ in self._in_progress.values())
-            return sum(unfinished, RunCounts(self._requests.counts))
 
     def close(self) -> None:
         """Give up unfinished objects and wait for the thread."""
@@ -180,7 +167,7 @@ class EngineThread:
         self._thread.join()
 
     def _start_output(self, item: InputObject, release: Callable[[], None]) -> OrderedOutput:
-        statistics, _ = self._in_progress[item.name]
+        statistics, _ = self._unfinished[item.name]
         return OrderedOutput(
             item, self._target, self._fingerprint, statistics, release, self._on_end, self._limit
         )
@@ -191,7 +178,7 @@ class EngineThread:
             self._items.put(None)
             return
         with self._lock:
-            statistics, report = self._in_progress.pop(output.item.name)
+            statistics, report = self._unfinished.pop(output.item.name)
         statistics.merge(self._requests.drain())
         report.set_result(statistics.drain())
 
@@ -203,9 +190,9 @@ class EngineThread:
             end_reason = error
         with self._lock:
             self._end_reason = end_reason
-            for _, report in self._in_progress.values():
+            for _, report in self._unfinished.values():
                 report.set_exception(end_reason)
-            self._in_progress.clear()
+            self._unfinished.clear()
 
 
 class Scheduler:

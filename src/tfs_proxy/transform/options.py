@@ -17,9 +17,9 @@ from tfs_proxy.model.openapi.document import INPUT_NAMES
 from tfs_proxy.serving.inner_stack import serving
 from tfs_proxy.settings.parsers import for_inner_stack
 from tfs_proxy.transform.batches import asks_model, header_of
-from tfs_proxy.transform.files import InputObject, LocalTarget, OutputTarget, open_file
+from tfs_proxy.transform.files import InputObject, LocalTarget, open_file
 from tfs_proxy.transform.job import MANIFEST, MULTI, SINGLE, ExecutionPlan, Job
-from tfs_proxy.transform.s3 import S3Stream, S3Target
+from tfs_proxy.transform.s3 import OutputTarget, S3Stream, S3Target
 from tfs_proxy.transform.sender import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.transformer import FAIL, BadLimit
 from tfs_proxy.values.errors import SettingsError, UpstreamError
@@ -27,7 +27,7 @@ from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.header_names import bearer
 from tfs_proxy.wire.http_client import get
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
-from tfs_proxy.wire.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
+from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -129,7 +129,6 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     summary: Path | None = None
     instance_index: int = 0
     instance_count: int = 1
-    s3_timeout_seconds: float = S3_TIMEOUT_SECONDS
     engine: str = LOCAL
     files: LocalFiles = ANYWHERE
 
@@ -149,13 +148,10 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
         if self.max_bad is not None and self.on_error == FAIL:
             raise SettingsError("--max-bad has an effect only with --on-error placeholder or sidecar.")
 
-    def client(self) -> "S3Client":
-        return _client(self.s3_timeout_seconds)
-
     def open_object(self, item: InputObject) -> io.RawIOBase:
         """The stored bytes of ``item``, in S3 or in a file. Raises StorageError."""
         if item.address.startswith(S3_SCHEME):
-            return S3Stream(self.client(), item)
+            return S3Stream(batch_client(), item)
         return open_file(item.address)
 
     @property
@@ -166,8 +162,9 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
 
 
 @cache
-def _client(timeout_seconds: float) -> "S3Client":
-    return s3_client(S3_CONNECTIONS, timeout_seconds)
+def batch_client() -> "S3Client":
+    """The process's client of S3 for objects of a job."""
+    return s3_client(S3_CONNECTIONS)
 
 
 @contextlib.contextmanager
@@ -189,5 +186,5 @@ def output_target(options: TransformOptions, node: str = "") -> OutputTarget:
     """Target of the outputs; ``node`` is different for every node that shares the run and its folder."""
     output = options.job.output
     if output.startswith(S3_SCHEME):
-        return S3Target(options.client(), output)
+        return S3Target(batch_client(), output)
     return LocalTarget(Path(output), f"{options.instance_index}-of-{options.instance_count}{node}")

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tfs_proxy.transform.files import ERRORS, OUT, InputObject, OutputSink, OutputTarget
+from tfs_proxy.transform.files import ERRORS, OUT, InputObject
 from tfs_proxy.transform.run_statistics import (
     BadRecord,
     ObjectFailed,
@@ -12,6 +12,7 @@ from tfs_proxy.transform.run_statistics import (
     RunStopped,
     StorageError,
 )
+from tfs_proxy.transform.s3 import OutputSink, OutputTarget
 from tfs_proxy.transform.transformer import BadLimit, Outcome, error_line
 
 log = logging.getLogger(__name__)

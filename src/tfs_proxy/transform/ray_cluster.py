@@ -7,11 +7,10 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import ray
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -20,30 +19,25 @@ from tfs_proxy.transform.files import InputObject
 from tfs_proxy.transform.job import NONE
 from tfs_proxy.transform.node import MAX_LOSSES, Capabilities, Node, RunTerms, Scheduler, SharedStorageProbe
 from tfs_proxy.transform.options import TransformOptions
-from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
+from tfs_proxy.transform.run_statistics import ObjectReport, RunStatistics
 from tfs_proxy.values.errors import ServerLost, SettingsError, StopServing
 
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS, CLOSE_SECONDS = 10.0, 60.0
-POLL_SECONDS, WAITING_LOG_SECONDS = 1.0, 60.0
+LOOK_SECONDS, WAITING_LOG_SECONDS = 1.0, 60.0
 MAX_RESTARTS = 2
 """Times that Ray restarts an actor that died on its node, and repeats the calls that it was working on."""
 _STACK_SETTINGS = ("SAGEMAKER_", "TFS_")
 
 
 class RemoteNode(Struct):
-    """A node and our actor on it; ``capabilities`` is None until its serving stack is ready.
-
-    ``in_progress`` counts what its unfinished objects have come to, as of the last poll.
-    """
+    """A node and our actor on it; ``capabilities`` is None until its serving stack is ready."""
 
     node_id: str
     address: str
     actor: Any
     capabilities: Capabilities | None = None
-    in_progress: RunCounts = field(default_factory=RunCounts)
-    is_polled: bool = False
 
 
 class ClusterNodes:
@@ -182,7 +176,7 @@ class Cluster:
         self._reference: Capabilities | None = None
         self._refusal: StopServing | None = None
         self._run: _Run | None = None
-        self._last_poll = -math.inf
+        self._last_look = -math.inf
 
     def wait_ready(self) -> Capabilities:
         """Wait for the first node that is ready; the others have to serve the same model as it.
@@ -207,24 +201,22 @@ class Cluster:
             self._assign(node)
         while not scheduler.is_finished:
             self._step()
-        statistics.in_progress = RunCounts()
 
     def close(self) -> None:
         self._nodes.close()
 
     def _step(self) -> None:
-        """Handle the results that have come; from time to time, look for new nodes and poll all."""
-        if time.monotonic() >= self._last_poll + POLL_SECONDS:
-            self._last_poll = time.monotonic()
+        """Handle the results that have come; from time to time, look for new nodes."""
+        if time.monotonic() >= self._last_look + LOOK_SECONDS:
+            self._last_look = time.monotonic()
             for node in self._nodes.add_new():
                 self._open(node)
-            self._poll()
         if not len(self._nodes):
             raise self._refusal or ServerLost(
                 "The Ray cluster has no node with a CPU left. Finished objects are kept: run the same "
                 "command again to continue."
             )
-        self._nodes.wait(POLL_SECONDS)
+        self._nodes.wait(LOOK_SECONDS)
 
     def _open(self, node: RemoteNode) -> None:
         def on_ready(capabilities: Capabilities) -> None:
@@ -250,9 +242,6 @@ class Cluster:
     def _transform(self, run: _Run, node: RemoteNode, item: InputObject) -> None:
         def on_report(report: ObjectReport) -> None:
             run.statistics.merge(report)
-            # The object's counts have moved from the node's progress into the run's statistics.
-            node.in_progress -= report.counts
-            self._sum_in_progress(run)
             run.scheduler.finish(node.node_id, item)
             self._assign(node)
 
@@ -267,23 +256,6 @@ class Cluster:
             self._run.give_up(item, f"{MAX_LOSSES} nodes were lost while they worked on it")
         for other in self._nodes:
             self._assign(other)
-
-    def _poll(self) -> None:
-        """Ask every node how far it is."""
-        if self._run is None:
-            return
-        self._sum_in_progress(self._run)
-        for node in self._nodes:
-            if node.capabilities is not None and not node.is_polled:
-                node.is_polled = True
-                self._nodes.expect(node.actor.in_progress.remote(), node, partial(_note_progress, node))
-
-    def _sum_in_progress(self, run: _Run) -> None:
-        run.statistics.in_progress = sum((node.in_progress for node in self._nodes), RunCounts())
-
-
-def _note_progress(node: RemoteNode, in_progress: RunCounts) -> None:
-    node.in_progress, node.is_polled = in_progress, False
 
 
 @contextlib.contextmanager

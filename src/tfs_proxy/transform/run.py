@@ -1,22 +1,28 @@
 """One `tfs-proxy transform`, from the job to the summary."""
 
+import contextlib
 import json
 import logging
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tfs_proxy.transform.cluster_run import on_cluster
-from tfs_proxy.transform.files import InputObject, OutputTarget, check_writable
+from msgspec.structs import replace
+
+from tfs_proxy.transform.files import STATE_FOLDER, InputObject, check_writable
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan, objects_of, shard, typed
 from tfs_proxy.transform.local_engine import LocalEngine
+from tfs_proxy.transform.node import RunTerms, SharedStorageProbe
 from tfs_proxy.transform.options import RAY, TransformOptions, fetch_plan, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import RunStatistics, shown_progress
+from tfs_proxy.transform.run_statistics import RunStatistics, StorageError, shown_progress
+from tfs_proxy.transform.s3 import OutputTarget
 from tfs_proxy.transform.sender import Sender
 from tfs_proxy.transform.transformer import FAIL
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.wire.s3_client import S3_SCHEME
 
 log = logging.getLogger(__name__)
@@ -35,7 +41,7 @@ def run(options: TransformOptions) -> int:
     options, items = chosen(options)
     target = output_target(options)
     target.prepare(items)
-    statistics = (on_cluster if options.engine == RAY else on_this_machine)(options, items, target)
+    statistics = (_on_cluster if options.engine == RAY else _on_this_machine)(options, items, target)
     _report(statistics, options)
     return INCOMPLETE if statistics.counts["failed"] else 0
 
@@ -43,11 +49,11 @@ def run(options: TransformOptions) -> int:
 def chosen(options: TransformOptions) -> tuple[TransformOptions, list[InputObject]]:
     """The options with what names of objects say, and those objects of the input that belong to the shard."""
     _check_apart(options.job)
-    items = objects_of(options.job.input, options.job.data_type, options.client, options.files)
+    items = objects_of(options.job.input, options.job.data_type, options.files)
     return typed(options, items), shard(items, options.instance_index, options.instance_count)
 
 
-def on_this_machine(
+def _on_this_machine(
     options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
 ) -> RunStatistics:
     """Transform the unfinished of ``items``; returns the statistics of the run."""
@@ -67,6 +73,68 @@ def on_this_machine(
         with shown_progress(leftovers.statistics, sys.stderr):
             LocalEngine(options, plan, sender, start_output).run(leftovers.items)
     return leftovers.statistics
+
+
+def _on_cluster(
+    options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
+) -> RunStatistics:
+    """Transform the unfinished of ``items`` on all nodes; returns the statistics of the whole run.
+
+    Outputs and fingerprint are those of a run on one machine, so that either can continue the other.
+    Raises SettingsError if Ray or the cluster can't be used, and StopServing if no node can go on.
+    """
+    try:
+        from tfs_proxy.transform.ray_cluster import Cluster, ray_connection
+    except ImportError as error:
+        raise SettingsError(
+            f"--engine ray needs Ray ({error}): {how_to_install('ray')}, here and on all nodes."
+        ) from error
+    items = [replace(item, address=_absolute(item.address)) for item in items]
+    with ray_connection(options.environment.get("RAY_ADDRESS")), _output_marker(options.job) as marker:
+        leftovers = find_leftovers(options, items, target)
+        if not leftovers.items:
+            return leftovers.statistics
+
+        def give_up(item: InputObject, reason: str) -> None:
+            output = OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, lambda: None)
+            output.end_input(StorageError(reason))
+
+        job = replace(options.job, input=_absolute(options.job.input), output=_absolute(options.job.output))
+        model = None if options.model is None else _absolute(options.model)
+        cluster = Cluster(replace(options, job=job, model=model), SharedStorageProbe(items[0], marker))
+        try:
+            plan = cluster.wait_ready().plan
+            log_plan(options, plan, leftovers.items)
+            with shown_progress(leftovers.statistics, sys.stderr):
+                terms = RunTerms(leftovers.fingerprint, plan)
+                cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
+        finally:
+            cluster.close()
+    return leftovers.statistics
+
+
+def _absolute(address: str) -> str:
+    """``address`` for a process with another working directory."""
+    return address if address.startswith(S3_SCHEME) else str(Path(address).resolve())
+
+
+@contextlib.contextmanager
+def _output_marker(job: Job) -> Iterator[Path | None]:
+    """A file in the output folder that all nodes must see; None if outputs go to S3."""
+    if job.output.startswith(S3_SCHEME):
+        yield None
+        return
+    marker = Path(job.output).resolve() / STATE_FOLDER / f"here-{uuid.uuid4().hex}"
+    try:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    except OSError as error:
+        raise SettingsError(f"The output {job.output} can't be written: {error.strerror}.") from error
+    try:
+        yield marker
+    finally:
+        with contextlib.suppress(OSError):
+            marker.unlink()
 
 
 def _check_apart(job: Job) -> None:

@@ -96,17 +96,12 @@ class ObjectReport(Struct, frozen=True):
 
 
 class RunStatistics(Struct):
-    """Collects what happens in a run of ``workload``.
-
-    ``in_progress`` counts what unfinished objects on other nodes have come to: it is shown, and it is
-    replaced by their reports when they end.
-    """
+    """Collects what happens in a run of ``workload``."""
 
     workload: Workload = Workload()
     clock: Callable[[], float] = time.monotonic
     counts: RunCounts = field(default_factory=RunCounts)
     failures: list[BadRecord] = field(default_factory=list)
-    in_progress: RunCounts = field(default_factory=RunCounts)
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
@@ -215,9 +210,8 @@ def line(statistics: RunStatistics) -> str:
     counts = statistics.counts
     settled = counts["objects"] + counts["failed"] + counts["skipped"]
     parts = [f"{settled}/{statistics.workload.objects} objects", f"{counts['failed']} failed"]
-    bad = max(_counted(statistics, "bad_records"), _counted(statistics, "refused"))
-    records = _counted(statistics, "answered") + _counted(statistics, "refused")
-    records = max(_counted(statistics, "records"), records)
+    bad = max(counts["bad_records"], counts["refused"])
+    records = max(counts["records"], counts["answered"] + counts["refused"])
     parts += [f"{bad} bad records"] if bad else []
     parts += [
         f"{records} records",
@@ -228,12 +222,8 @@ def line(statistics: RunStatistics) -> str:
     return ", ".join(parts)
 
 
-def _counted(statistics: RunStatistics, name: str) -> int:
-    return statistics.counts[name] + statistics.in_progress[name]
-
-
 def _transferred(statistics: RunStatistics) -> int:
-    return max(_counted(statistics, "bytes"), _counted(statistics, "settled_bytes"))
+    return max(statistics.counts["bytes"], statistics.counts["settled_bytes"])
 
 
 def _share(statistics: RunStatistics) -> float:

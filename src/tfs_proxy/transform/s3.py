@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from tfs_proxy.transform.files import ERRORS, OUT, InputObject
+from tfs_proxy.transform.files import ERRORS, OUT, InputObject, LocalSink, LocalTarget
 from tfs_proxy.transform.run_statistics import StorageError
 from tfs_proxy.transform.sender import pause_seconds
 from tfs_proxy.values.errors import SettingsError
@@ -250,3 +250,7 @@ class S3Sink:
             )
         self._parts.append({"PartNumber": number, "ETag": part["ETag"]})
         self._buffer.clear()
+
+
+OutputTarget = LocalTarget | S3Target
+OutputSink = LocalSink | S3Sink

@@ -35,18 +35,16 @@ def parse_address(address: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
-def s3_client(
-    connections: int = DEFAULT_CONNECTIONS, timeout_seconds: float = S3_TIMEOUT_SECONDS
-) -> "S3Client":
-    """Make a client for ``connections`` threads; S3 may be silent for ``timeout_seconds``."""
+def s3_client(connections: int = DEFAULT_CONNECTIONS) -> "S3Client":
+    """Make a client for ``connections`` threads; S3 may be silent for `S3_TIMEOUT_SECONDS`."""
     import boto3
     from botocore.config import Config
 
     return boto3.client(
         "s3",
         config=Config(
-            connect_timeout=min(CONNECT_SECONDS, timeout_seconds),
-            read_timeout=timeout_seconds,
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=S3_TIMEOUT_SECONDS,
             max_pool_connections=connections,
         ),
     )

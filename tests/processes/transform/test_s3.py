@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from support.transform_command import S3_SETTINGS, Done, outputs, posts, s3_server, stand_in, transform
+from support.transform_command import (
+    PROGRAM,
+    S3_SETTINGS,
+    Done,
+    outputs,
+    posts,
+    s3_server,
+    stand_in,
+    transform,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -59,9 +68,11 @@ def objects(s3: "S3Client", bucket: str) -> dict[str, bytes]:
     return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
 
-def run(buckets: tuple[str, str], echo: str, *more: str, **env: str) -> Done:
+def run(
+    buckets: tuple[str, str], echo: str, *more: str, program: Sequence[str] = PROGRAM, **env: str
+) -> Done:
     places = ("--input", f"s3://{buckets[0]}/data/", "--output", f"s3://{buckets[1]}/results")
-    return transform(*places, "--endpoint", echo, *more, env=env)
+    return transform(*places, "--endpoint", echo, *more, env=env, program=program)
 
 
 def test_from_s3_to_s3(s3: "S3Client", buckets: tuple[str, str], echo: str) -> None:
@@ -202,7 +213,7 @@ def between(moto: str, fault: Fault, **run_with: Any) -> Done:
         try:
             return run(
                 run_with["buckets"], run_with["echo"], *run_with["words"], AWS_ENDPOINT_URL_S3=address,
-                AWS_MAX_ATTEMPTS="2",
+                AWS_MAX_ATTEMPTS="2", program=run_with.get("program", PROGRAM),
             )  # fmt: skip
         finally:
             server.shutdown()
@@ -210,8 +221,15 @@ def between(moto: str, fault: Fault, **run_with: Any) -> Done:
 
 LARGE = b"".join(b"%011d\n" % number for number in range(1_700_000))
 MEDIUM = LARGE[: 2 << 20]
-SHORT = ("--s3-timeout-seconds", "1.5")
-"""Long enough for moto to answer what is to be answered: small objects, and lists of them."""
+_WITH_SHORT_WAITS = """
+import sys
+from tfs_proxy import cli
+from tfs_proxy.wire import s3_client
+s3_client.S3_TIMEOUT_SECONDS = 1.5
+sys.exit(cli.main())
+"""
+SHORT = ("-c", _WITH_SHORT_WAITS)
+"""Waits long enough for moto to answer what is to be answered: small objects, and lists of them."""
 LINES = ("--split-type", "Line", "--max-payload-mb", "2", "--max-concurrent", "3")
 
 
@@ -290,8 +308,7 @@ def test_slow_reads(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: s
                 request.give(MEDIUM)
         return True
 
-    words = (*LINES, *SHORT)
-    done = between(moto, fault, buckets=buckets, echo=echo, words=words)
+    done = between(moto, fault, buckets=buckets, echo=echo, words=LINES, program=SHORT)
     assert done.status == 0, done.log
     assert objects(s3, buckets[1]) == {"results/large.out": MEDIUM}
     offsets = [int(str(value).removeprefix("bytes=").removesuffix("-")) for value in ranges[1:]]
@@ -308,8 +325,7 @@ def test_a_read_that_never_ends(s3: "S3Client", moto: str, buckets: tuple[str, s
             return True
         return False
 
-    words = (*LINES, *SHORT)
-    done = between(moto, fault, buckets=buckets, echo=echo, words=words)
+    done = between(moto, fault, buckets=buckets, echo=echo, words=LINES, program=SHORT)
     assert done.status == 1, done.log
     assert objects(s3, buckets[1]).keys() == {"results/a.out", "results/z.out", "results/silent.err"}
     assert "silent: it can't be read from S3 at byte 0 (S3 stopped responding)" in done.log

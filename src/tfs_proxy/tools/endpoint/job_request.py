@@ -13,7 +13,6 @@ from tfs_proxy.transform.job import WITHOUT_EFFECT, Job, make_job
 from tfs_proxy.transform.leftovers import model_digest
 from tfs_proxy.transform.options import job_environment
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.wire.s3_client import s3_client
 
 RESOURCES = "TransformResources"
 """A member without effect that the engine's file must have, too."""
@@ -61,7 +60,7 @@ class JobRequest(Struct, frozen=True):
             [
                 each.name,
                 programs[each.name],
-                each.archive and model_digest(each.archive, s3_client),
+                each.archive and model_digest(each.archive),
                 sorted({**each.environment, **self.job.environment}.items()),
             ]
             for each in self.model.containers
