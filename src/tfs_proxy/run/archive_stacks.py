@@ -163,7 +163,8 @@ class ArchiveStacks(Stacks):
     def begin_draining(self, _deadline: float) -> None:
         """Nothing loads by a request; streams begin to end, since nginx waits for them."""
         for stack in self._living:
-            stack.children.begin_to_end_streams()
+            if stack.children.streams is not None:
+                stack.children.streams.ask_to_stop()
 
     async def stop(self, deadline: float) -> None:
         """Ends the workers, former stacks, and then the model servers."""

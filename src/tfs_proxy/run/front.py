@@ -153,8 +153,8 @@ class Front(Children):
 
     async def follow_files(self) -> None:
         """Has nginx take up changed files of keys and TLS."""
-        if self._proxy is not None and self.nginx is not None:
-            await self._proxy.follow_files(self.nginx)
+        if (proxy := self._proxy) is not None and self.nginx is not None:
+            await proxy.files.follow(lambda: proxy.configure(proxy.serving), self.nginx)
 
     async def until_nginx_drained(self, former: Collection[int], seconds: float = RELOAD_SECONDS) -> None:
         """Returns once nginx's former workers have finished their requests, or after so many seconds."""

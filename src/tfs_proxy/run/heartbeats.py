@@ -67,8 +67,8 @@ class Heartbeats:
     ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one,
     ``timeout_seconds`` the silence after which one is ended. ``booted`` is set once a worker serves.
     ``starts`` is how many have begun to load the application, ``counts`` has those of former stacks, too;
-    ``failure`` is why the latest one can't load it. ``model`` is its name; ``is_healthy`` is None for a
-    script that has told nothing, ``unhealthy`` why it can't serve.
+    ``failure`` is why the latest one can't load it. ``model`` is its name; ``unhealthy`` is why the
+    script can't serve, None if it has told nothing.
     """
 
     def __init__(
@@ -93,8 +93,7 @@ class Heartbeats:
         self._starts_in_vain = 0
         self._hang_in_a_row = 0
         self.model = ""
-        self.is_healthy: bool | None = None
-        self.unhealthy = ""
+        self.unhealthy: str | None = None
         self._health_failures, self._health_due = 0, 0.0
 
     def hear(self, state: WorkerState) -> None:
@@ -126,12 +125,11 @@ class Heartbeats:
 
     def _hear_health(self, fault: str) -> None:
         self._health_failures = self._health_failures + 1 if fault else 0
-        self.unhealthy = fault if self._health_failures >= UNHEALTHY_FAILURES else ""
-        if self._health_failures == UNHEALTHY_FAILURES:
+        before, self.unhealthy = self.unhealthy, fault if self._health_failures >= UNHEALTHY_FAILURES else ""
+        if self.unhealthy and not before:
             log.error("model %s is not healthy: %s", self.model, fault)
-        elif self.is_healthy is False and not self.unhealthy:
+        elif before and not self.unhealthy:
             log.info("model %s is healthy again", self.model)
-        self.is_healthy = not self.unhealthy
 
     def asks_health(self) -> bool:
         """True if the worker that reports now is to ask its script."""

@@ -120,8 +120,8 @@ class RunMetrics:
         yield MeasuredMetric(catalogue.WORKERS, {(): len(alive)})
         yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
         yield MeasuredMetric(catalogue.WORKERS_STUCK, {(): sum(state.hangs for state in alive.values())})
-        if (healthy := heartbeats.is_healthy) is not None:
-            yield MeasuredMetric(catalogue.SCRIPT_HEALTHY, {(heartbeats.model,): float(healthy)})
+        if (unhealthy := heartbeats.unhealthy) is not None:
+            yield MeasuredMetric(catalogue.SCRIPT_HEALTHY, {(heartbeats.model,): float(not unhealthy)})
         if threads_each is not None:
             yield MeasuredMetric(catalogue.WORKER_THREADS, {(): heartbeats.wanted * threads_each})
             yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): self._under_way(alive)})

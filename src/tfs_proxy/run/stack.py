@@ -177,7 +177,7 @@ class Stack:
                 f"starting: loading the {'models' if planned.model_servers else 'script'}"
             )
             for spec in planned.model_servers:
-                self.children.start_model_server(spec.named(self._of))
+                self.servers.processes.append(self.children.start(spec.named(self._of)))
             try:
                 async with asyncio.TaskGroup() as group:
                     if self.has_workers:
@@ -189,7 +189,8 @@ class Stack:
                 self.readiness.steps.begin("starting: waiting for a worker")
                 async with self._in_time(self._workers_began):
                     await self.readiness.heartbeats.until_alive(every_worker=every_worker)
-                    await self.children.until_streams_serve()
+                    if (child := self.children.streams) is not None:
+                        await self.children.stream_reports.until_serves(lambda: child.pid)
 
         await self.children.watch_during(become_ready())
 
@@ -265,7 +266,6 @@ class Stack:
         if install is not None:
             self._installs = True  # and what takes longer, models or packages, is the step
             self.packages = await packages.provide(install, self._packages_before)
-            self.children.expect_packages(self.packages.replaced)
             self._installs = False
         paths = [install.site_packages] if install is not None else []
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
@@ -284,7 +284,8 @@ class Stack:
             behind_nginx=nginx.program(self.settings) is not None,
         )
         self._workers_began = time.monotonic()
-        self.children.start_workers(spec.named(self._of), self._host.spawn_workers)
+        replaced = () if self.packages is None else self.packages.replaced
+        self.children.start_workers(spec.named(self._of), self._host.spawn_workers, replaced)
         if planned.deployment.streams != OFF:
             workers, seconds = sockets.shown_address(web[0]), nginx.answer_seconds(self.settings)
             spec = gunicorn.streams_process(

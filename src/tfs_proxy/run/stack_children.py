@@ -10,7 +10,7 @@ from contextlib import suppress
 from tfs_proxy.model.report.prepare import without_workspace
 from tfs_proxy.run.host.processes import describe_exit, shell_status
 from tfs_proxy.run.model_servers import ModelServers
-from tfs_proxy.run.process import ChildProcess, Children, Deaths, ProcessSpec, Spawn, Tick, spawn
+from tfs_proxy.run.process import ChildProcess, Children, Deaths, ProcessSpec, Spawn, Tick
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.stream_reports import StreamReports
@@ -54,7 +54,7 @@ class StackChildren(Children):
         self.streams: ChildProcess | None = None
         self.readiness, self._workspace = readiness, workspace
         self._own_exit_status = own_exit_status
-        self._stream_reports = stream_reports or StreamReports()
+        self.stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
         self._memory, self._memory_kills = "", memory_kills()
@@ -74,28 +74,12 @@ class StackChildren(Children):
         """Names the script that the workers will import, and the memory that there is for all."""
         self._script, self._memory = script, memory
 
-    def expect_packages(self, replaced: tuple[str, ...]) -> None:
-        """Names packages that the script's requirements replace in the workers."""
-        self._replaced = replaced
-
-    def start_model_server(self, spec: ProcessSpec) -> None:
-        self.servers.processes.append(self.start(spec))
-
-    def start_workers(self, spec: ProcessSpec, spawn: Spawn = spawn) -> None:
-        self.workers = self.start(spec, spawn)
+    def start_workers(self, spec: ProcessSpec, spawn: Spawn, replaced: tuple[str, ...] = ()) -> None:
+        """Starts gunicorn; the script's requirements replace the packages ``replaced`` in its workers."""
+        self.workers, self._replaced = self.start(spec, spawn), replaced
 
     def start_streams(self, spec: ProcessSpec) -> None:
         self.streams = self.start(spec)
-
-    async def until_streams_serve(self) -> None:
-        """Returns once streams are taken, if there is a process for them."""
-        if (child := self.streams) is not None:
-            await self._stream_reports.until_serves(lambda: child.pid)
-
-    def begin_to_end_streams(self) -> None:
-        """Takes no more streams; those that are open have the time to stop."""
-        if self.streams is not None:
-            self.streams.ask_to_stop()
 
     def kill_workers(self) -> None:
         for child in self.of_script():
@@ -127,7 +111,7 @@ class StackChildren(Children):
         return soon or readiness.state is not StackState.READY or readiness.disturbed.is_set()
 
     def _is_down(self, child: ChildProcess) -> bool:
-        if child is self.streams and not self._stream_reports.serves(child.pid):
+        if child is self.streams and not self.stream_reports.serves(child.pid):
             return True
         return super()._is_down(child)
 

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Container
 from contextlib import ExitStack
 from functools import partial
-from http import HTTPStatus
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.guard import PASSES, PREFLIGHT, REFUSALS, Guard
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI, PING
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.worker import console
 from tfs_proxy.worker.body import BodyReader
 from tfs_proxy.worker.errors import install
@@ -152,12 +151,8 @@ def create_app(
         if plane is not None and script is not None and deployment.doors.open_inference != BY_SCRIPT:
             inference = ModelInvocations(deployment, bodies, plane)
         signature = None if plane is None else plane.signature
-        ask = ask_control_api if app.health is not None else None
-
-        def healthy() -> bool:
-            return ask is None or ask("GET", PING.path, b"", {}).status == HTTPStatus.OK
-
-        add_routes(app, deployment, inference, signature, serves, healthy)
+        ask = None if app.health is None else ask_control_api
+        add_routes(app, deployment, inference, signature, serves, ask)
     signatures_of = plane.signatures_of if plane else lambda _: {}
     app.add_route(OPENAPI.path, OpenApiResource(deployment, signatures_of, script))
     console.add_routes(app, deployment, plane, None if script is None else script.description)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Protocol
 
 import falcon
@@ -18,7 +19,8 @@ from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.wire.media_types import parse
 from tfs_proxy.wire.packed_body import packed
-from tfs_proxy.wire.routes import INFER, METADATA, MODEL_READY
+from tfs_proxy.wire.routes import INFER, METADATA, MODEL_READY, PING
+from tfs_proxy.worker.serving_api import AskControlApi
 
 _MOST_DIGITS = 18
 
@@ -126,13 +128,15 @@ class MetadataResource:
 
 
 class ReadyResource:
-    """Resource ``GET /v2/models/M[/versions/V]/ready``; without ``serves`` it is a script, and there."""
+    """Resource ``GET /v2/models/M[/versions/V]/ready``; without ``serves`` it is a script, and there.
+
+    ``ask`` reaches the supervisor if the script tells its health.
+    """
 
     method = "GET"
 
-    def __init__(self, deployment: Deployment, serves: Serves | None, healthy: Callable[[], bool]) -> None:
-        self._deployment = deployment
-        self._serves, self._healthy = serves, healthy
+    def __init__(self, deployment: Deployment, serves: Serves | None, ask: AskControlApi | None) -> None:
+        self._deployment, self._serves, self._ask = deployment, serves, ask
 
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None
@@ -144,7 +148,8 @@ class ReadyResource:
         ready = known if self._serves is None else self._serves(target)
         if not ready and not known and (self._serves is None or self._serves(Target(target.model))):
             raise UnknownModel(f"The model {model} has no version {printable(version or '')}.")
-        ready = ready and self._healthy()
+        if ready and self._ask is not None:
+            ready = self._ask("GET", PING.path, b"", {}).status == HTTPStatus.OK
         document: dict[str, object] = {"name": model, "ready": ready}
         if not ready:
             resp.status = falcon.HTTP_503
@@ -175,11 +180,11 @@ def add_routes(
     inference: Inference,
     signature: GetSignature | None,
     serves: Serves | None,
-    healthy: Callable[[], bool],
+    ask: AskControlApi | None,
 ) -> None:
     resources = {
         METADATA: MetadataResource(deployment, signature),
-        MODEL_READY: ReadyResource(deployment, serves, healthy),
+        MODEL_READY: ReadyResource(deployment, serves, ask),
         INFER: InferResource(deployment, inference),
     }
     for route, resource in resources.items():

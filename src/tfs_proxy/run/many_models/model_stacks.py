@@ -6,6 +6,7 @@ exist while a model is ready. `ModelStacks` makes a stack if there is memory for
 
 import asyncio
 import itertools
+import math
 import os
 import re
 import shutil
@@ -129,7 +130,7 @@ class ModelStack:
     @property
     def unhealthy(self) -> str:
         """The reason why its script says that it can't serve."""
-        return self._stack.readiness.heartbeats.unhealthy
+        return self._stack.readiness.heartbeats.unhealthy or ""
 
     def children(self) -> Sequence[ChildProcess]:
         return self._stack.children.in_start_order()
@@ -207,9 +208,10 @@ class ModelStack:
             self._stack.abandon_loading()
         self._stack.readiness.begin_stopping()
         self._owner.servers.waiting.discard(self._stack.readiness)
-        # A load has no requests yet.
-        seconds = LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop()
-        deadline = time.monotonic() + seconds
+        now, limit_seconds = time.monotonic(), self._owner.settings.stop_seconds
+        of_requests = max(0.0, min(limit_seconds, self._owner.stop_by - now))
+        seconds = LAST_STEPS_SECONDS if is_loading else of_requests  # a load has none yet
+        deadline = now + seconds
         try:
             stopping = asyncio.ensure_future(self._stack.children.stop_workers(seconds))
             with suppress(FileNotFoundError):
@@ -250,7 +252,7 @@ class ModelStacks:
         self._stacks: set[ModelStack] = set()
         self.measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
-        self._stop_by: float | None = None
+        self.stop_by = math.inf
         self._served: dict[str, Collection[str]] = {}
         self._served_counts: Counter[str] = Counter()
         self._looked_at = time.monotonic()
@@ -317,14 +319,7 @@ class ModelStacks:
 
     def stop_until(self, deadline: float) -> None:
         """Makes stacks end by ``deadline``, of `time.monotonic`."""
-        self._stop_by = deadline
-
-    def seconds_to_stop(self) -> float:
-        """Limit for a stack's requests to end."""
-        limit_seconds = self.settings.stop_seconds
-        if self._stop_by is None:
-            return limit_seconds
-        return max(0.0, min(limit_seconds, self._stop_by - time.monotonic()))
+        self.stop_by = deadline
 
     def children(self) -> Iterator[ChildProcess]:
         for stack in tuple(self._stacks):

@@ -136,7 +136,7 @@ class SharedServers:
             path.write_text(text)
         for instance in self.instances:
             spec = model_server_process(instance, settings, workspace, host, script=True, models=0)
-            self.children.start_model_server(spec)
+            self.children.servers.processes.append(self.children.start(spec))
         if open_ports := open_to_the_outside(host.model_server, self.instances, script=True):
             log.info("%s", open_ports)
         self.metrics_path = host.monitoring.path

@@ -58,10 +58,8 @@ class FrontFiles:
     def _check_tls(self, files: Mapping[str, Path]) -> None:
         import ssl  # only here: it takes 10 ms of a start
 
-        of_clients, of_server = (
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        )
+        of_clients = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         variable, wanted = CERTIFICATE, "a certificate in PEM"
         try:
             of_server.load_verify_locations(files[CERTIFICATE])
@@ -89,24 +87,22 @@ class FrontFiles:
         judged = seen
         while self._paths:
             await asyncio.sleep(LOOK_SECONDS)
-            before, problem, changed = seen, "", list[str]()
+            before = seen
             try:
                 seen = self.read()
             except SettingsError as error:
-                seen = problem = str(error)
+                seen = str(error)
             if seen != before or seen == judged:
                 continue
             judged = seen
-            if not isinstance(seen, str):
-                changed = [name for name, content in seen.items() if content != self.contents[name]]
-            if changed and not isinstance(seen, str):
-                try:
+            try:
+                if isinstance(seen, str):
+                    raise SettingsError(seen)  # noqa: TRY301 - as if it could not be used
+                if changed := [name for name, content in seen.items() if content != self.contents[name]]:
                     self.use(seen)
                     configure()
-                except (SettingsError, OSError) as error:
-                    problem = str(error)
-            if problem:
-                log.error("a change can't be used, and what was read before goes on: %s", problem)
-            elif changed:
-                nginx.send_signal(signal.SIGHUP)
-                log.info("%s changed: nginx takes it up", " and ".join(changed))
+                    nginx.send_signal(signal.SIGHUP)
+                    log.info("%s changed: nginx takes it up", " and ".join(changed))
+            except (SettingsError, OSError) as error:
+                sentence = "a change can't be used, and what was read before goes on: %s"
+                log.error(sentence, error)  # noqa: TRY400 - the sentence says it all

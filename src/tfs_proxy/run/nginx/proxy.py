@@ -63,8 +63,8 @@ class NginxProxy:
         if self._grpc:
             log.info("listening for gRPC on %s", " and ".join(self._grpc))
         self._instances: Sequence[Instance] = ()  # which links lead to
-        self._files = FrontFiles(settings, workspace.nginx)
-        self._serving: Deployment | None = None
+        self.files = FrontFiles(settings, workspace.nginx)
+        self.serving: Deployment | None = None
 
     @property
     def other_listeners(self) -> list[Listener]:
@@ -73,11 +73,11 @@ class NginxProxy:
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
         """Writes the configuration for the start, and returns the process. Raises SettingsError."""
         listeners = [*self._listeners, *self.other_listeners]
-        return nginx_process(self._program, self._files, lambda: self.configure(None), listeners, environ)
+        return nginx_process(self._program, self.files, lambda: self.configure(None), listeners, environ)
 
     def configure(self, serving: Deployment | None) -> None:
         """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
-        self._serving = serving
+        self.serving = serving
         proxy = proxy_on(
             [*self._listeners, *self._extra_listeners],
             self._workspace,
@@ -86,7 +86,7 @@ class NginxProxy:
             serving=serving,
             multi_model=self._multi_model,
             version=self._version,
-            keys=self._files.keys,
+            keys=self.files.keys,
         )
         write_config(self._workspace, nginx.config(proxy, self._settings, self._workspace))
 
@@ -104,10 +104,6 @@ class NginxProxy:
         nginx.send_signal(signal.SIGHUP)
         return former
 
-    async def follow_files(self, nginx: ChildProcess) -> None:
-        """Has changed files of keys and TLS taken up, whatever is served."""
-        await self._files.follow(lambda: self.configure(self._serving), nginx)
-
     async def until_gone(
         self, nginx: ChildProcess, former: Collection[int], seconds: float = RELOAD_SECONDS
     ) -> None:
@@ -120,7 +116,10 @@ class NginxProxy:
         while not all(map(has_ended, former)) and time.monotonic() < deadline:
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
             if not hurried and not set(former).issuperset(child_pids(nginx.pid or 0)):
-                _end_gracefully(set(former).intersection(child_pids(nginx.pid or 0)))
+                # It has started new ones by then, but sleeps for 100 ms before it tells the former ones so.
+                for pid in set(former).intersection(child_pids(nginx.pid or 0)):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGQUIT)
                 hurried = True
 
     def close(self) -> None:
@@ -177,16 +176,6 @@ def nginx_process(
         orphaned_signal=signal.SIGTERM,  # its workers end at once, too
         drops_output=True,
     )
-
-
-def _end_gracefully(former: Collection[int]) -> None:
-    """Tells former workers to end, as nginx does.
-
-    It has started new ones by then, but sleeps for 100 ms before it says so.
-    """
-    for pid in former:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGQUIT)
 
 
 def read_version(program: str) -> tuple[int, ...]:

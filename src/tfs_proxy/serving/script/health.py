@@ -4,7 +4,8 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from threading import Thread
+from math import inf
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -32,28 +33,27 @@ class ScriptHealth:
         self, function: Callable[[Any], Any], context: Callable[[], Any], runner: ScriptRunner
     ) -> None:
         self._function, self._context, self._runner = function, context, runner
-        self._is_calling = self._hangs = False
-        self._began: float | None = None
+        self._calling = Lock()
+        self._began: float | None = inf  # of a call, None once it is told that this takes too long
         self._answer: str | None = None
         self._logged = ""
 
     def ask(self) -> None:
         """Begin a call; one that hangs since the last time has failed again."""
-        if self._is_calling:
-            self._answer = LATE if self._hangs else None
+        if not self._calling.acquire(blocking=False):
+            self._answer = LATE if self._began is None else None
             return
-        self._is_calling = True
+        self._began = inf
         try:
             Thread(target=self._call, name=HEALTH, daemon=True).start()
         except RuntimeError as error:  # no more threads: a call that can't begin is no failure
-            self._is_calling = False
+            self._calling.release()
             log.debug("%s could not be called: %s", HEALTH, error)
 
     def take(self) -> str | None:
         """Return once what a call has said: why the script can't serve, or ""; None if there is no news."""
-        began = self._began
-        if began is not None and time.monotonic() - began > ANSWER_SECONDS:
-            self._began, self._hangs = None, self._is_calling
+        if (began := self._began) is not None and time.monotonic() - began > ANSWER_SECONDS:
+            self._began = None
             return LATE
         answer, self._answer = self._answer, None
         return answer
@@ -67,19 +67,11 @@ class ScriptHealth:
         return LATE if answer is None else answer
 
     def _call(self) -> None:
-        fault = self._fault()
-        began = self._began
-        if began is not None and time.monotonic() - began <= ANSWER_SECONDS:
-            self._began, self._answer = None, fault
-        self._is_calling = self._hangs = False
-
-    def _fault(self) -> str:
-        """Call the function: the reason that it gives, or nothing."""
         self._began = time.monotonic()
         try:
             result = self._function(self._context())
             if inspect.isawaitable(result):
-                self._began = None
+                self._began = inf
                 result = self._runner.loop.wait_for(self._timed(result))
         except BaseException as error:  # noqa: BLE001 - sys.exit, too, is only an answer here
             path = self._runner.path
@@ -90,7 +82,10 @@ class ScriptHealth:
             is_bool = isinstance(result, (bool, np.bool_))
             fault = RETURNED_FALSE if is_bool and not result else ""
         self._logged = fault
-        return " ".join(fault.encode("utf-8", "replace").decode().split())[:LONGEST_TEXT]
+        if (began := self._began) is not None and time.monotonic() - began <= ANSWER_SECONDS:
+            answer = " ".join(fault.encode("utf-8", "replace").decode().split())
+            self._began, self._answer = inf, answer[:LONGEST_TEXT]
+        self._calling.release()
 
     async def _timed(self, awaitable: Awaitable[Any]) -> Any:
         self._began = time.monotonic()

@@ -69,17 +69,12 @@ def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> 
         is_sibling = root == SAGEMAKER_MODEL_DIR.parent
         folder = "" if is_sibling else f"{shown(root)}, which is Path(__file__).parents[1] and "
         return f" (the model's folder here is {folder}context.model_dir in a handler)"
-    if _is_relative(error):
+    name, frames = getattr(error, "filename", None), traceback.extract_tb(error.__traceback__)
+    is_program = bool(frames) and frames[-1].filename.endswith("/subprocess.py")
+    if isinstance(name, (str, os.PathLike)) and not os.path.isabs(name) and not is_program:  # noqa: PTH117
         here = shown(Path.cwd())
         return f" (relative paths begin at {here}, and the script's folder is Path(__file__).parent)"
     return ""
-
-
-def _is_relative(error: BaseException) -> bool:
-    """True if a file was asked for by a relative path, and not a program."""
-    name, frames = getattr(error, "filename", None), traceback.extract_tb(error.__traceback__)
-    is_program = bool(frames) and frames[-1].filename.endswith("/subprocess.py")
-    return isinstance(name, (str, os.PathLike)) and not os.path.isabs(name) and not is_program  # noqa: PTH117
 
 
 def client_text(error: BaseException, script: str) -> str:
@@ -264,30 +259,12 @@ def takes(signature: inspect.Signature, count: int) -> bool:
 
 def own_members(module: ModuleType) -> Mapping[str, Any]:
     """Find the functions that both kinds of scripts may have."""
-    return {"close": own_function(module, "close"), HEALTH: health_of(module), STREAM: stream_of(module)}
-
-
-def stream_of(module: ModuleType) -> Handler | None:
-    """Find ``async def stream(messages, context)``; any other of that name is the script's own business."""
-    function = getattr(module, STREAM, None)
-    written = inspect.unwrap(function) if callable(function) else None
-    if not (inspect.isasyncgenfunction(written) or inspect.iscoroutinefunction(written)):
-        return None
-    return own_function(module, STREAM)
-
-
-def health_of(module: ModuleType) -> Callable[[Any], Any] | None:
-    """Find the script's own ``health(context)``; another of that name is an old script's own business."""
-    function = getattr(module, HEALTH, None)
-    if inspect.isfunction(function) and function.__module__ == module.__name__:
-        signature = inspect.signature(function)
-        first = next(iter(signature.parameters), "")
-        if takes(signature, 1) and first.lstrip("_") in PARAMETERS[HEALTH]:
-            return function
-    if function is not None:
-        wanted = form_of(HEALTH)
-        log.warning("%s: its %s is not called, because it is not its own %s", module.__file__, HEALTH, wanted)
-    return None
+    members = {name: own_function(module, name) for name in ("close", HEALTH)}
+    stream = getattr(module, STREAM, None)
+    written = inspect.unwrap(stream) if callable(stream) else None
+    # Any other of that name is the script's own business.
+    is_async = inspect.isasyncgenfunction(written) or inspect.iscoroutinefunction(written)
+    return {**members, STREAM: own_function(module, STREAM) if is_async else None}
 
 
 def own_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
@@ -296,18 +273,15 @@ def own_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
     Anything else of that name is an old script's own business: an import, or a helper of another shape.
     """
     function = getattr(module, name, None)
-    if not inspect.isfunction(function) or function.__module__ != module.__name__:
-        return None
-    if not takes(inspect.signature(function), len(PARAMETERS[name])):
+    own = function if inspect.isfunction(function) and function.__module__ == module.__name__ else None
+    if own is not None and takes(signature := inspect.signature(own), len(PARAMETERS[name])):
+        first = next(iter(signature.parameters), "").lstrip("_")
+        if name != HEALTH or first in PARAMETERS[HEALTH]:
+            return own
+    if own is not None or (name == HEALTH and function is not None):
         wanted = form_of(name)
-        log.warning(
-            "%s: its %s is not called, because it does not take the arguments of %s",
-            module.__file__,
-            name,
-            wanted,
-        )
-        return None
-    return function
+        log.warning("%s: its %s is not called, because it is not its own %s", module.__file__, name, wanted)
+    return None
 
 
 def module_name(path: str) -> str:

@@ -44,7 +44,6 @@ WORKER: Final = (
 
 SCRIPT: Final = (
     "tfs_proxy.serving.script.load",
-    "tfs_proxy.serving.script.load",
     "tfs_proxy.serving.script.handlers",
     "tfs_proxy.serving.script.script_model",
 )
@@ -73,7 +72,10 @@ def on_starting(server: Any) -> None:
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
         asked = deployment.script_model is not None and asks_for_preload(Path(deployment.script or ""))
-        preload([*WORKER, *_for_script(deployment.script)], names_of_model(deployment))
+        modules = [*WORKER] if deployment.script is None else [*WORKER, *SCRIPT]
+        if deployment.script and _IMPORTS_REQUESTS.search(Path(deployment.script).read_bytes()):
+            modules += REQUESTS
+        preload(modules, names_of_model(deployment))
         if asked:
             _load_model(deployment, server.log.error_log)
     except (UpstreamUnavailable, UpstreamTimeout):
@@ -143,13 +145,6 @@ def _held() -> Mapping[str, str]:
     return held
 
 
-def _for_script(script: str | None) -> tuple[str, ...]:
-    """Modules that workers with this script import, too. Raises OSError if it can't be read."""
-    if script is None:
-        return ()
-    return (*SCRIPT, *REQUESTS) if _IMPORTS_REQUESTS.search(Path(script).read_bytes()) else SCRIPT
-
-
 def names_of_model(deployment: Deployment) -> set[str]:
     """Top-level modules of the folders that came with the model, or were installed for it.
 
@@ -157,7 +152,8 @@ def names_of_model(deployment: Deployment) -> set[str]:
     """
     installed = [Path(path) for path in sys.path if Path(path).is_relative_to(worker_workspace().packages)]
     folders = [*installed, *map(Path, deployment.import_paths)]
-    return names_in(folder for folder in folders if folder.is_dir())
+    entries = (entry for folder in folders if folder.is_dir() for entry in folder.iterdir())
+    return {entry.name.partition(".")[0] for entry in entries}
 
 
 class ModelHasModule(BaseException):
@@ -203,8 +199,3 @@ def preload(modules: Iterable[str], of_model: Collection[str] = ()) -> set[str]:
 def imported_names() -> set[str]:
     """Top-level names of all modules that this process has imported, or would have at its start."""
     return {name.partition(".")[0] for name in sys.modules} | AT_START
-
-
-def names_in(folders: Iterable[Path]) -> set[str]:
-    """Top-level names of the modules in ``folders``. Raises OSError if one can't be read."""
-    return {entry.name.partition(".")[0] for folder in folders for entry in folder.iterdir()}

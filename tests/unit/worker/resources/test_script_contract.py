@@ -263,7 +263,7 @@ def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCapture
     )
 
     assert front.post("x").text == "x"
-    assert "its init is not called, because it does not take the arguments of init(context)" in caplog.text
+    assert "its init is not called, because it is not its own init(context)" in caplog.text
 
 
 def test_logger_writes_to_the_workers_log(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
