@@ -325,6 +325,19 @@ def gates(root: Path) -> None:
     save(root / "gate" / "1", {"serving_default": (wait, mark), "length": length})
 
 
+def waiting(root: Path) -> None:
+    """A model that computes nothing for 0.3 s."""
+    import tensorflow as tf
+    from tensorflow.python.data.experimental.ops import testing
+
+    def wait(x: Any) -> dict[str, Any]:
+        # It is read twice: once for the element, and once for its end.
+        slow = tf.data.Dataset.from_tensors(x).apply(testing.sleep(150_000))
+        return {"y": slow.get_single_element() * 2.0}
+
+    save(root / "waiting" / "1", {"serving_default": (wait, [tf.TensorSpec([None], tf.float32, name="x")])})
+
+
 def allocating(root: Path) -> None:
     """A model that takes as many megabytes for each of its answers as a record says."""
     import tensorflow as tf
@@ -376,6 +389,7 @@ BUILDERS = (
     examples,
     shapeless,
     gates,
+    waiting,
     allocating,
     untracked,
     echo,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import partial
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -29,8 +29,8 @@ INLINE_LIMIT_SECONDS = 0.001
 """A call that takes longer than this on average does not run on the event loop's thread."""
 
 SLOW_SECONDS = 0.1
-"""A call that takes longer by itself waits for its turn, and its client may leave meanwhile: more at once end
-no sooner. Many short ones at once keep TensorFlow's threads busier than a few."""
+"""A call that computes for longer waits for its turn, and its client may leave meanwhile: more at once end no
+sooner. Many short ones keep TensorFlow's threads busier than few; those that wait for a device cost none."""
 
 CallerWaits = Callable[[], bool]
 CALLER_WAITS: ContextVar[CallerWaits] = ContextVar("caller_waits", default=lambda: True)
@@ -122,7 +122,7 @@ class Runner:
         self._inputs = tuple(ordered.values())
         self._kinds = [numpy_type(tensor.data_type) for tensor in self._inputs]
         self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
-        self._waits, self._at_once, self._turns = backend.waits, backend.at_once, turns
+        self._waits, self._turns = backend.waits, turns
         self._under_way: list[None] = []
         self._is_slow = False
         self._preparing = threading.Lock()
@@ -155,13 +155,14 @@ class Runner:
             if not CALLER_WAITS.get()():
                 raise caller_left()
             self._under_way.append(None)
-            began = perf_counter()
+            began, computed = perf_counter(), process_time()
             try:
                 outputs = call(ordered)
             finally:
-                share = min(1.0, self._at_once / len(self._under_way))
+                calls = len(self._under_way)
                 self._under_way.pop()
             seconds = perf_counter() - began
+            computed_seconds = (process_time() - computed) / calls
         self._observe(seconds)
         self._calls += 1
         # The quicker one of two calls in a row counts: any one may have waited for a core.
@@ -170,7 +171,7 @@ class Runner:
         elif self._calls > 1:
             self._seconds = seconds
         self._last_seconds = seconds
-        self._is_slow = self._seconds * share > SLOW_SECONDS
+        self._is_slow = min(self._seconds, computed_seconds) > SLOW_SECONDS
         return outputs
 
     def _prepared(self) -> PreparedCall:
