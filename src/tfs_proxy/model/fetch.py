@@ -57,7 +57,16 @@ def _served(path: Path, workspace: Workspace, max_bytes: int, cancelled: threadi
     archive = archive_at(path)
     if archive is None:
         return path
-    _refuse_model_file(archive)
+    ending = archive.suffix.lower()
+    if ending in MODEL_FILE_ENDINGS:
+        raise ArchiveError(
+            f"{archive} is a model, and not an archive of one: make an archive with "
+            f"`tfs-proxy pack {shlex.quote(str(archive))}`."
+        )
+    if archive.name in SAVED_MODEL_FILES:
+        raise ArchiveError(f"{archive} is one file of a SavedModel: give its folder, {archive.parent}.")
+    if ending in NO_ARCHIVES:
+        raise ArchiveError(f"{archive} is {OTHER_FORMATS[ending]}.")
     _warn_of_memory(archive, workspace.root)
     unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
     extract(archive, workspace.model, max_bytes, unpacking)
@@ -78,20 +87,6 @@ def _warn_of_memory(archive: Path, target: Path) -> None:
                 f"of {memory_bytes // MEGABYTE}, and the loaded model comes on top. Mount a volume there "
                 f"(docker run -v {top}), or set TFS_PROXY_HOME to a folder on a disk"
             )
-
-
-def _refuse_model_file(path: Path) -> None:
-    """Raise ArchiveError for a path whose name is that of a model outside of an archive."""
-    ending = path.suffix.lower()
-    if ending in MODEL_FILE_ENDINGS:
-        raise ArchiveError(
-            f"{path} is a model, and not an archive of one: make an archive with "
-            f"`tfs-proxy pack {shlex.quote(str(path))}`."
-        )
-    if path.name in SAVED_MODEL_FILES:
-        raise ArchiveError(f"{path} is one file of a SavedModel: give its folder, {path.parent}.")
-    if ending in NO_ARCHIVES:
-        raise ArchiveError(f"{path} is {OTHER_FORMATS[ending]}.")
 
 
 def archive_at(path: Path) -> Path | None:

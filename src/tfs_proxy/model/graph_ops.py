@@ -5,7 +5,7 @@ process that saved it. Field numbers are those of tensorflow/core/framework/grap
 node_def.proto and attr_value.proto.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from itertools import chain, islice
 from pathlib import Path
@@ -117,16 +117,15 @@ def _reaches_python(nodes: Iterable[GraphNode], functions: Mapping[str, list[Gra
         node = ahead.pop()
         if node.op in PYTHON_OPS:
             return True
-        called = set() if node.op in BRANCHING_OPS else {*_called_by(node)} - seen
+        if node.op in BRANCHING_OPS:
+            continue
+        called = {node.op}  # and the bodies of calls and loops
+        for _, value in node.attributes():
+            listed = (each for values in fields(value, VALUE_LIST) for each in fields(values, LIST_FUNCTION))
+            called |= {
+                text(next(fields(function, NAME), NOTHING))
+                for function in (*fields(value, VALUE_FUNCTION), *listed)
+            }
+        ahead.extend(each for name in called - seen for each in functions.get(name, ()))
         seen |= called
-        ahead.extend(each for name in called for each in functions.get(name, ()))
     return False
-
-
-def _called_by(node: GraphNode) -> Iterator[str]:
-    """Functions that a node names: itself, and the bodies of calls and loops."""
-    yield node.op
-    for _, value in node.attributes():
-        listed = (each for values in fields(value, VALUE_LIST) for each in fields(values, LIST_FUNCTION))
-        for function in (*fields(value, VALUE_FUNCTION), *listed):
-            yield text(next(fields(function, NAME), NOTHING))

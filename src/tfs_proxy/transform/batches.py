@@ -130,7 +130,10 @@ def open_content(raw: io.RawIOBase, job: Job) -> "Iterator[IO[bytes]]":
     """
     with io.BufferedReader(raw, READ_BYTES) as stored:
         if job.compression != GZIP:
-            if stored.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC) and not _may_be_gzip(job):
+            # Only a script can read a whole object that is gzip data.
+            known = format_of(bare(job.content_type or JSON))
+            may_be_gzip = job.split_type == NONE and (known is None or known.name == BYTES)
+            if stored.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC) and not may_be_gzip:
                 raise StorageError("it is gzip data: give --compression Gzip (CompressionType in a job)")
             yield stored
             return
@@ -141,12 +144,6 @@ def open_content(raw: io.RawIOBase, job: Job) -> "Iterator[IO[bytes]]":
             raise StorageError("its gzip data is truncated") from error
         except (gzip.BadGzipFile, zlib.error) as error:
             raise StorageError(f"it is not gzip data ({error})") from error
-
-
-def _may_be_gzip(job: Job) -> bool:
-    """True for whole objects that only a script can read."""
-    known = format_of(bare(job.content_type or JSON))
-    return job.split_type == NONE and (known is None or known.name == BYTES)
 
 
 def asks_model(job: Job) -> bool:
@@ -166,13 +163,6 @@ def header_of(job: Job, inputs: Sequence[str]) -> CsvHeader | None:
     if asks_model(job):
         return CsvHeader(tuple(inputs), dialect.delimiter, job.input_filter) if inputs else None
     return CsvHeader(id_column=job.id_column) if job.csv_header == PRESENT or dialect.header else None
-
-
-def looks_like(header: CsvHeader, lines: Sequence[bytes]) -> bool:
-    """True if the first of ``lines`` names inputs, or has no number while the second does."""
-    first, *rest = ([NUMBER.fullmatch(cell) for cell in _cells(header, line)] for line in lines)
-    named = not set(header.names).isdisjoint(_cells(header, lines[0]))
-    return named or (not any(first) and any(map(any, rest)))
 
 
 def has_order(job: Job) -> bool:
@@ -287,8 +277,12 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
                 sentence = f"the header has no column {column}, which --id-column names: {', '.join(cells)}"
                 raise ObjectFailed(BadRecord(name, sentence))
             limit = None if limit is None else limit - len(csv_header)
-        elif first and looks_like(plan.header, [bytes(frame.payload) for frame in first]):
-            log.warning("%s: line 1 is sent as a record: give --csv-header present if it is a header", name)
+        elif first:
+            rows = [_cells(plan.header, bytes(frame.payload)) for frame in first]
+            have_numbers = [any(map(NUMBER.fullmatch, row)) for row in rows]
+            if not names.isdisjoint(rows[0]) or have_numbers == [False, True]:
+                hint = "give --csv-header present if it is a header"
+                log.warning("%s: line 1 is sent as a record: %s", name, hint)
         frames = chain(first, frames)
     for batch in pack(with_failure_location(frames, name), plan.strategy, limit, name):
         batch.csv_header = csv_header

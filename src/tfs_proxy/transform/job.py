@@ -245,28 +245,23 @@ def read_description(path: Path) -> dict[str, Any]:
 
     Validates it against botocore's model of the call. Raises SettingsError.
     """
+    from botocore.session import get_session
+    from botocore.validate import ParamValidator
+
     try:
         description = json.loads(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"The job {path} can't be read: {error.strerror}.") from error
     except ValueError as error:
         raise SettingsError(f"The job {path} is not JSON: {error}.") from error
-    if problems := _problems(description):
+    shape = get_session().get_service_model("sagemaker").operation_model("CreateTransformJob").input_shape
+    problems = "it must be an object."
+    if isinstance(description, dict) and shape is not None:
+        report = ParamValidator().validate(description, shape).generate_report()
+        problems = "; ".join(report.splitlines())
+    if problems:
         raise SettingsError(f"The job {path} is not a CreateTransformJob request: {problems}")
     return dict(description)
-
-
-def _problems(description: object) -> str:
-    from botocore.session import get_session
-    from botocore.validate import ParamValidator
-
-    if not isinstance(description, dict):
-        return "it must be an object."
-    model = get_session().get_service_model("sagemaker").operation_model("CreateTransformJob")
-    if model.input_shape is None:
-        return "botocore does not know CreateTransformJob."
-    report = ParamValidator().validate(description, model.input_shape)
-    return "; ".join(report.generate_report().splitlines()) if report.has_errors() else ""
 
 
 def _at(description: Mapping[str, Any], path: tuple[str, ...]) -> Any:

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 from tfs_proxy.model.stores import is_remote, objects_at
 from tfs_proxy.transform.batches import asks_model, has_order, is_captured
 from tfs_proxy.transform.files import InputObject, local_object, local_objects
-from tfs_proxy.transform.job import LINE, MANIFEST, PRESENT, ExecutionPlan, Job
+from tfs_proxy.transform.job import LINE, MANIFEST, PRESENT, ExecutionPlan
 from tfs_proxy.transform.local_engine import is_too_large
 from tfs_proxy.transform.options import TransformOptions, batch_client, fetch_plan
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
@@ -77,11 +77,6 @@ def typed(options: TransformOptions, items: Sequence[InputObject]) -> TransformO
     if words := " ".join(f"--{name.replace('_', '-')} '{value}'" for name, value in found.items()):
         log.info("by the names of the objects: %s", words)
     return replace(options, job=replace(job, by_names=(), **found))
-
-
-def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObject]:
-    """The objects of machine ``index`` (from 0) of ``count``: every ``count``-th by key."""
-    return [item for n, item in enumerate(items) if n % count == index]
 
 
 def _manifest_objects(address: str, files: LocalFiles) -> Iterator[InputObject]:
@@ -150,28 +145,26 @@ def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[Inp
         log.info("no Content-Type is sent, which means JSON: --content-type names another")
     if options.job.strategy not in {None, plan.strategy}:
         log.warning("the model takes one record a request, whatever the job's BatchStrategy")
-    _log_header(options.job, plan)
+    if plan.header is not None:
+        names = f" if it names {', '.join(plan.header.names)}" if plan.header.names else ""
+        order = ", and set ContentType to text/csv; columns=NAME,NAME" if len(plan.header.names) != 1 else ""
+        elsewhere = f"; jobs on SageMaker do not repeat it: leave it out there{order}"
+        log.info(
+            "an object's first line is its header%s, and stands in each request%s",
+            names,
+            "" if has_order(options.job) else elsewhere,
+        )
+    elif asks_model(options.job):
+        log.info(
+            "an object's first line is a record, since the server names no inputs: give --csv-header present "
+            "if it is a header"
+        )
     too_large = [item for item in items if is_too_large(options.job, plan, item)]
     if too_large:
         log.warning(
             "%d object(s) are larger than MaxPayloadInMB allows and will fail; the first is %s",
             len(too_large),
             too_large[0].name,
-        )
-
-
-def _log_header(job: Job, plan: ExecutionPlan) -> None:
-    if plan.header is not None:
-        names = f" if it names {', '.join(plan.header.names)}" if plan.header.names else ""
-        order = ", and set ContentType to text/csv; columns=NAME,NAME" if len(plan.header.names) != 1 else ""
-        elsewhere = (
-            "" if has_order(job) else f"; jobs on SageMaker do not repeat it: leave it out there{order}"
-        )
-        log.info("an object's first line is its header%s, and stands in each request%s", names, elsewhere)
-    elif asks_model(job):
-        log.info(
-            "an object's first line is a record, since the server names no inputs: give --csv-header present "
-            "if it is a header"
         )
 
 

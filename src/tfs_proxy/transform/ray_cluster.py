@@ -6,7 +6,7 @@ import math
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
@@ -66,13 +66,28 @@ class ClusterNodes:
 
     def add_new(self) -> list[RemoteNode]:
         """Start an actor on every node of the cluster that has none yet."""
-        added = []
+        added, serves = [], self._options.model is not None
+        # Only the settings of serving stacks: other variables, such as PATH, belong to each machine.
+        environment = self._options.environment.items()
+        variables = {name: value for name, value in environment if name.startswith(_STACK_SETTINGS)}
         for state in ray.nodes():  # type: ignore[no-untyped-call]
             node_id, resources = state["NodeID"], state["Resources"]
             if state["Alive"] and resources.get("CPU", 0) >= 1 and node_id not in self._seen:
                 name = f"-ray-{len(self._seen)}"
                 self._seen.add(node_id)
-                actor = _start_actor(self._options, name, self._probe, node_id, resources)
+                # A serving stack takes all CPUs and GPUs of its node; an actor that only sends takes one CPU.
+                actor = (
+                    ray.remote(Node)
+                    .options(
+                        num_cpus=resources["CPU"] if serves else 1,
+                        num_gpus=resources.get("GPU", 0) if serves else 0,
+                        max_restarts=MAX_RESTARTS,
+                        max_task_retries=MAX_RESTARTS,
+                        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+                        runtime_env={"env_vars": variables},
+                    )
+                    .remote(replace(self._options, environment={}), name, self._probe)
+                )
                 node = RemoteNode(node_id, state["NodeManagerAddress"], actor)
                 self._nodes[node_id] = node
                 log.info("node %s of the Ray cluster takes part", node.address)
@@ -121,39 +136,6 @@ class ClusterNodes:
             self._on_loss(node, None)
         else:
             on_result(result)
-
-
-def _start_actor(
-    options: TransformOptions,
-    name: str,
-    probe: SharedStorageProbe,
-    node_id: str,
-    resources: Mapping[str, float],
-) -> Any:
-    """Start a `Node` on the node ``node_id``; ``name`` is different for every node.
-
-    A serving stack takes all CPUs and GPUs of its node; an actor that only sends takes one CPU.
-    """
-    serves = options.model is not None
-    return (
-        ray.remote(Node)
-        .options(
-            num_cpus=resources["CPU"] if serves else 1,
-            num_gpus=resources.get("GPU", 0) if serves else 0,
-            max_restarts=MAX_RESTARTS,
-            max_task_retries=MAX_RESTARTS,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-            # Only the settings of serving stacks: other variables, such as PATH, belong to each machine.
-            runtime_env={
-                "env_vars": {
-                    name: value
-                    for name, value in options.environment.items()
-                    if name.startswith(_STACK_SETTINGS)
-                }
-            },
-        )
-        .remote(replace(options, environment={}), name, probe)
-    )
 
 
 GiveUp = Callable[[InputObject, str], None]
@@ -264,8 +246,15 @@ def ray_connection(address: str | None) -> Iterator[None]:
 
     Raises SettingsError if it can't be used.
     """
-    if address is not None:
-        _check_reachable(address)
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    if port.isdecimal():  # "auto" and "local" are words of Ray's own
+        # ray.init itself would try again for a quarter of an hour and more.
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except OSError as error:
+            raise SettingsError(
+                f"The Ray cluster {address} can't be reached: {error.strerror or error}."
+            ) from error
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, logging_level=logging.WARNING)
@@ -277,19 +266,3 @@ def ray_connection(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Raise SettingsError if nothing listens at ``address``.
-
-    ray.init itself would try again for a quarter of an hour and more.
-    """
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not port.isdecimal():  # "auto" and "local" are words of Ray's own
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-    except OSError as error:
-        raise SettingsError(
-            f"The Ray cluster {address} can't be reached: {error.strerror or error}."
-        ) from error

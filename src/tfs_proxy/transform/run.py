@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.transform.files import STATE_FOLDER, InputObject, check_writable
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.leftovers import find_leftovers, log_plan, objects_of, shard, typed
+from tfs_proxy.transform.leftovers import find_leftovers, log_plan, objects_of, typed
 from tfs_proxy.transform.local_engine import LocalEngine
 from tfs_proxy.transform.node import RunTerms, SharedStorageProbe
 from tfs_proxy.transform.options import RAY, TransformOptions, fetch_plan, open_endpoint, output_target
@@ -48,9 +48,16 @@ def run(options: TransformOptions) -> int:
 
 def chosen(options: TransformOptions) -> tuple[TransformOptions, list[InputObject]]:
     """The options with what names of objects say, and those objects of the input that belong to the shard."""
-    _check_apart(options.job)
-    items = objects_of(options.job.input, options.job.data_type, options.files)
-    return typed(options, items), shard(items, options.instance_index, options.instance_count)
+    job = options.job
+    on_disk = not any(each.startswith(S3_SCHEME) for each in (job.input, job.output))
+    if (
+        on_disk
+        and Path(job.input).is_dir()
+        and Path(job.output).resolve().is_relative_to(Path(job.input).resolve())
+    ):
+        raise SettingsError(f"The output {job.output} is inside the input {job.input}: give another folder.")
+    items = objects_of(job.input, job.data_type, options.files)
+    return typed(options, items), items[options.instance_index :: options.instance_count]
 
 
 def _on_this_machine(
@@ -135,13 +142,6 @@ def _output_marker(job: Job) -> Iterator[Path | None]:
     finally:
         with contextlib.suppress(OSError):
             marker.unlink()
-
-
-def _check_apart(job: Job) -> None:
-    if job.input.startswith(S3_SCHEME) or job.output.startswith(S3_SCHEME):
-        return
-    if Path(job.input).is_dir() and Path(job.output).resolve().is_relative_to(Path(job.input).resolve()):
-        raise SettingsError(f"The output {job.output} is inside the input {job.input}: give another folder.")
 
 
 def _report(statistics: RunStatistics, options: TransformOptions) -> None:

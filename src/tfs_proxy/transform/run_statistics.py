@@ -199,7 +199,10 @@ def fitted(statistics: RunStatistics, columns: int) -> str:
     bar_characters = min(BAR_CHARACTERS, columns - len(text) - len("[] "))
     if bar_characters < SHORTEST_BAR_CHARACTERS:
         return text[:columns]
-    return f"[{'#' * round(_share(statistics) * bar_characters):<{bar_characters}}] {text}"
+    workload = statistics.workload
+    done = workload.finished_bytes + _transferred(statistics)
+    share = min(done / workload.bytes, 1.0) if workload.bytes else 1.0
+    return f"[{'#' * round(share * bar_characters):<{bar_characters}}] {text}"
 
 
 def line(statistics: RunStatistics) -> str:
@@ -224,13 +227,6 @@ def line(statistics: RunStatistics) -> str:
 
 def _transferred(statistics: RunStatistics) -> int:
     return max(statistics.counts["bytes"], statistics.counts["settled_bytes"])
-
-
-def _share(statistics: RunStatistics) -> float:
-    """The share of the whole job that is done, from 0 to 1."""
-    workload = statistics.workload
-    done = workload.finished_bytes + _transferred(statistics)
-    return min(done / workload.bytes, 1.0) if workload.bytes else 1.0
 
 
 def _rate(bytes_per_second: float) -> str:

@@ -83,7 +83,7 @@ class S3Stream(io.RawIOBase):
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
         """Read up to the size of ``buffer``. Raises StorageError."""
-        from botocore.exceptions import BotoCoreError
+        from botocore.exceptions import BotoCoreError, ReadTimeoutError
         from urllib3.exceptions import HTTPError
 
         if self._offset >= self._item.size:
@@ -94,7 +94,9 @@ class S3Stream(io.RawIOBase):
             except (BotoCoreError, HTTPError, OSError) as error:
                 self._disconnect()
                 if attempt == READ_ATTEMPTS:
-                    message = f"it can't be read from S3 at byte {self._offset} ({_broken_read(error)})"
+                    is_silent = isinstance(error, ReadTimeoutError)
+                    reason = "S3 stopped responding" if is_silent else one_line(error)
+                    message = f"it can't be read from S3 at byte {self._offset} ({reason})"
                     raise StorageError(message) from error
                 time.sleep(pause_seconds(attempt))
                 continue
@@ -124,12 +126,6 @@ class S3Stream(io.RawIOBase):
     def close(self) -> None:
         self._disconnect()
         super().close()
-
-
-def _broken_read(error: BaseException) -> str:
-    from botocore.exceptions import ReadTimeoutError
-
-    return "S3 stopped responding" if isinstance(error, ReadTimeoutError) else one_line(error)
 
 
 class S3Target:

@@ -131,7 +131,9 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         # The run has already reported shared model servers.
         processes="" if settings.loaded_as is not None else processes,
         settings={
-            name: _without_secrets(name, value)
+            name: "(hidden)"
+            if SECRET_NAME.search(name)
+            else SECRET_PAIR.sub(r"\1(hidden)", USER_IN_URL.sub("(hidden)@", value))
             for name, value in settings.changed.items()
             if name not in SERVING_VARIABLES
         },
@@ -326,9 +328,3 @@ def variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
     if others:
         are = "is set, but it is not a setting" if len(others) == 1 else "are set, but they are not settings"
         yield f"{words_joined(others)} {are}."
-
-
-def _without_secrets(name: str, value: str) -> str:
-    if SECRET_NAME.search(name):
-        return "(hidden)"
-    return SECRET_PAIR.sub(r"\1(hidden)", USER_IN_URL.sub("(hidden)@", value))

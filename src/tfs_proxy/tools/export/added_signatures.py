@@ -5,27 +5,17 @@ The export process calls it; the network's own signature is kept as ``raw``, and
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import tensorflow as tf
 
 from tfs_proxy.tools.export.preprocessing import Preprocessing
-from tfs_proxy.tools.export.stages import ImageStage, LabelStage, Specs, TableStage, Tensors
+from tfs_proxy.tools.export.stages import ImageStage, LabelStage, TableStage, Tensors
 from tfs_proxy.values.errors import ExportError
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
 
 RAW: Final = "raw"
 SHOWN_CHARACTERS = 500
-
-
-class FirstStage(Protocol):
-    """The stage before a network: the inputs of the new signature, and the network's inputs made of them."""
-
-    signature: Specs
-
-    def tensors(self, inputs: Tensors) -> Tensors: ...
-    def sample(self) -> Tensors | None:
-        """Inputs for a trial; None if the signature does not say enough to make them."""
 
 
 def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> Sequence[str]:
@@ -43,7 +33,9 @@ def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> 
             "with tf.saved_model in TensorFlow 2 from its own code, or pack it without these flags."
         )
     network = _own_signature(source, loaded)
-    first = _first_stage(preprocessing, network)
+    image, specs = preprocessing.image, network.structured_input_signature[1]
+    tables = preprocessing.standardize
+    first = TableStage(tables, specs) if image is None else ImageStage(image, specs)
     last = LabelStage(preprocessing, network.structured_outputs)
 
     def answer(inputs: Tensors) -> Tensors:
@@ -71,14 +63,7 @@ def _own_signature(source: Path, loaded: Any) -> Any:
     return next(iter(signatures.values()))
 
 
-def _first_stage(preprocessing: Preprocessing, network: Any) -> FirstStage:
-    specs: Specs = network.structured_input_signature[1]
-    if preprocessing.image is not None:
-        return ImageStage(preprocessing.image, specs)
-    return TableStage(preprocessing.standardize, specs)
-
-
-def _tried(first: FirstStage, last: LabelStage, network: Any, serve: Any) -> Sequence[str]:
+def _tried(first: ImageStage | TableStage, last: LabelStage, network: Any, serve: Any) -> Sequence[str]:
     """Warnings after one trial request. Raises ExportError if pictures are not answered.
 
     A table's sample may be wrong in ways that its signature does not tell, so its failure is ignored.

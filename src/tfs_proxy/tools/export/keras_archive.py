@@ -161,24 +161,22 @@ def read_hdf5_model(path: Path, max_bytes: int) -> KerasDescription:
 
 def check_weights(path: Path, max_bytes: int) -> None:
     """Checks every HDF5 file in a .keras file. Raises ExportError as `read_hdf5_model` does."""
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.filename.endswith(".h5"):
-                _check_member(path, archive, member, max_bytes)
-
-
-def _check_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, max_bytes: int) -> None:
     import h5py
 
-    if member.compress_type != zipfile.ZIP_STORED:
-        raise ExportError(
-            f"{path} is refused: {member.filename} is compressed in it, as Keras does not do. {SAVE_AGAIN}"
-        )
-    try:
-        with archive.open(member) as contents, h5py.File(contents, "r") as file:
-            _check(path, file, max_bytes)
-    except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
-        raise ExportError(f"{path} is damaged: its {member.filename} ({error}). {SAVE_AGAIN}") from error
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename
+            if not name.endswith(".h5"):
+                continue
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ExportError(
+                    f"{path} is refused: {name} is compressed in it, as Keras does not do. {SAVE_AGAIN}"
+                )
+            try:
+                with archive.open(member) as contents, h5py.File(contents, "r") as file:
+                    _check(path, file, max_bytes)
+            except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
+                raise ExportError(f"{path} is damaged: its {name} ({error}). {SAVE_AGAIN}") from error
 
 
 def _check(path: Path, file: Any, max_bytes: int) -> None:

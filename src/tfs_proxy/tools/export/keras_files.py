@@ -105,7 +105,11 @@ def export(request: ExportRequest) -> ExportReport:
     most = MEMORY_BYTES + MEMORY_FACTOR * (path.stat().st_size if path.is_file() else 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
-    description = _described(request)
+    if path.suffix == ".keras":
+        description = read_keras_archive(path, request.max_bytes)
+        check_weights(path, request.max_bytes)
+    else:
+        description = read_hdf5_model(path, request.max_bytes)
     reason = None if request.allow_code else what_runs(description.config)
     if reason is not None:
         raise ExportError(f"{path} is refused: {reason}. {ALLOW}")
@@ -131,15 +135,6 @@ def export(request: ExportRequest) -> ExportReport:
             report = export_named(keras, model, request.target)
         name_by_contents(request.target)
     return replace(report, exporter=f"{name} {keras.__version__}")
-
-
-def _described(request: ExportRequest) -> KerasDescription:
-    path = request.source
-    if path.suffix == ".keras":
-        description = read_keras_archive(path, request.max_bytes)
-        check_weights(path, request.max_bytes)
-        return description
-    return read_hdf5_model(path, request.max_bytes)
 
 
 def _keras(description: KerasDescription) -> tuple[Any, str]:
@@ -258,17 +253,12 @@ def _reason(node: Mapping[str, Any], owner: str) -> str | None:
         and isinstance(inner.get("vocabulary"), str)
     ):
         return f"{owner} reads its vocabulary from the file {_short(inner['vocabulary'])}"
-    if kind == "function" and not _names_a_modelling_function(node):
-        return f"{owner} names the function {_short(node.get('module'))}.{_short(inner)}"
+    module = str(node.get("module"))
+    # A user's own function is imported, never run.
+    is_own = module.split(".", maxsplit=1)[0] in OWN_PACKAGES
+    if kind == "function" and is_own and MODELLING.fullmatch(module) is None:
+        return f"{owner} names the function {_short(module)}.{_short(inner)}"
     return None
-
-
-def _names_a_modelling_function(node: Mapping[str, Any]) -> bool:
-    """True for a function that models are made of; a user's own is imported, never run."""
-    module = node.get("module")
-    if not isinstance(module, str) or module.split(".", maxsplit=1)[0] not in OWN_PACKAGES:
-        return True
-    return MODELLING.fullmatch(module) is not None
 
 
 def _custom_name(node: Mapping[str, Any]) -> str | None:

@@ -45,10 +45,6 @@ class Scaling(Struct, frozen=True):
         counts = {len(self.mean), len(self.std)} - {1}
         return max(counts, default=None)
 
-    @property
-    def is_none(self) -> bool:
-        return self == Scaling()
-
 
 SCALINGS: Final[Mapping[str, Scaling]] = {
     "none": Scaling(),
@@ -127,18 +123,17 @@ def read_standardize(path: Path) -> Mapping[str, Standardization]:
 def _standardization(place: str, fields: object) -> Standardization:
     if not isinstance(fields, dict) or fields.keys() != {"mean", "std"}:
         raise SettingsError(f'{place} is not {{"mean": [...], "std": [...]}}.')
-    mean, std = (_column_numbers(f"{place}, {key}", fields[key]) for key in ("mean", "std"))
+    numbers = []
+    for key in ("mean", "std"):
+        values = fields[key] if isinstance(fields[key], list) else [fields[key]]
+        if not values:
+            raise SettingsError(f"{place}, {key} is empty.")
+        numbers.append(tuple(_finite(f"{place}, {key}", each) for each in values))
+    mean, std = numbers
     if len(mean) != len(std):
         raise SettingsError(f"{place}: mean has {len(mean)} numbers and std {len(std)}.")
     _refuse_zero(f"{place}, std", std)
     return Standardization(mean, std)
-
-
-def _column_numbers(place: str, values: object) -> tuple[float, ...]:
-    numbers = values if isinstance(values, list) else [values]
-    if not numbers:
-        raise SettingsError(f"{place} is empty.")
-    return tuple(_finite(place, each) for each in numbers)
 
 
 def _finite(place: str, value: object) -> float:

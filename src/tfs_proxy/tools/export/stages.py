@@ -10,6 +10,7 @@ from tfs_proxy.tools.export.preprocessing import (
     LARGEST_SIDE,
     ImageInput,
     Preprocessing,
+    Scaling,
     Standardization,
 )
 from tfs_proxy.values.errors import ExportError
@@ -58,7 +59,7 @@ class ImageStage:
                 f"{flag} has {self._channels} channels, and the mode is for {scaling.channels}: give "
                 "mean=...;std=... with a number for each."
             )
-        if self._spec.dtype.is_integer and not scaling.is_none:
+        if self._spec.dtype.is_integer and scaling != Scaling():
             raise ExportError(
                 f"{flag} takes {self._spec.dtype.name}, which has no fractions: the mode must be none."
             )

@@ -9,7 +9,6 @@ from msgspec import Struct
 from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.report.prepare import Prepared, prepare, without_workspace
-from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.write import write_archive
 from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.run.programs.packages import brings_packages
@@ -30,13 +29,7 @@ def try_script(prepared: Prepared, workspace: Workspace) -> str | None:
     Raises ScriptLoadError if it can't be imported for any other reason.
     """
     prepared.refuse_unusable_script()
-    try:
-        return _import(prepared.served, prepared.settings)
-    except ScriptLoadError as error:
-        raise readable(error, workspace) from None
-
-
-def _import(served: Served, settings: Settings) -> str | None:
+    served = prepared.served
     if served.script is None:
         return None
     try:
@@ -44,11 +37,11 @@ def _import(served: Served, settings: Settings) -> str | None:
             served.script,
             served.import_paths,
             script_model=served.script_model is not None,
-            seconds=settings.wait_time_seconds,
+            seconds=prepared.settings.wait_time_seconds,
         )
     except ScriptLoadError as error:
         if not (error.missing and brings_packages(served.layout)):
-            raise
+            raise readable(error, workspace) from None
         name = served.layout.script.relative_to(served.layout.root)
         return (
             f"{name} could not be tried, because {error.missing} can't be imported here: only serve "

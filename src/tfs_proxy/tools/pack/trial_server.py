@@ -79,10 +79,6 @@ def _running(planned: ProcessPlan, log: Path) -> Iterator[None]:
             process.wait()
 
 
-def _end_of(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-
-
 async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]", log: Path) -> None:
     readiness = Readiness(Heartbeats())
     deployment = planned.deployment
@@ -95,7 +91,8 @@ async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]"
         await asyncio.wait({watching}, timeout=LOOK_SECONDS)
         if process.poll() is not None:
             watching.cancel()
-            last_lines = await asyncio.to_thread(_end_of, log)
+            text = await asyncio.to_thread(log.read_text, errors="replace")
+            last_lines = "\n".join(text.splitlines()[-LAST_LINES:])
             raise ModelLoadError(
                 f"The model server ended with exit status {process.returncode}:\n{last_lines}"
             )
