@@ -16,10 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from msgspec import Struct
-
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
+from tfs_proxy.observe.metric import Labels, MeasuredMetric, Points
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import UpstreamError
@@ -46,7 +44,7 @@ class LatestAnswer(Generic[Answer]):
     def __init__(self, ask: Callable[[], Awaitable[Answer | None]]) -> None:
         self._ask = ask
         self._asking: asyncio.Task[None] | None = None
-        self._answered_at = 0.0
+        self.answered_at = 0.0
         self.value: Answer | None = None
 
     def refresh(self) -> "asyncio.Task[None]":
@@ -54,14 +52,10 @@ class LatestAnswer(Generic[Answer]):
         if self._asking is None or self._asking.done():
 
             async def ask() -> None:
-                self.value, self._answered_at = await self._ask(), time.monotonic()
+                self.value, self.answered_at = await self._ask(), time.monotonic()
 
             self._asking = asyncio.create_task(ask())
         return self._asking
-
-    @property
-    def age_seconds(self) -> float:
-        return time.monotonic() - self._answered_at
 
 
 async def refresh_all(
@@ -101,7 +95,7 @@ class ModelServerMetrics:
     def measure(self) -> Iterator[MeasuredMetric]:
         """Answering instances, and the age of their metrics."""
         ages: Points = {
-            (server,): answer.age_seconds
+            (server,): time.monotonic() - answer.answered_at
             for server, answer in self._answers.items()
             if answer.value is not None
         }
@@ -121,14 +115,9 @@ _LIBRARY = "libnvidia-ml.so.1"
 _PERCENT = 100
 
 
-class GpuUsage(Struct, frozen=True):
-    """One GPU; None for what its driver does not tell, as for a divided GPU (MIG)."""
-
-    index: int
-    name: str
-    utilization: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
+GPU_METRICS = catalogue.GPU_UTILIZATION, catalogue.GPU_MEMORY_USAGE, catalogue.GPU_MEMORY_LIMIT
+GpuUsage = tuple[Points, Points, Points]
+"""Values of these metrics, as the driver tells them: not all of a divided GPU (MIG)."""
 
 
 class Gpus:
@@ -143,27 +132,17 @@ class Gpus:
         self._answer = LatestAnswer(self._ask)
 
     @property
-    def answers(self) -> Sequence[LatestAnswer[Sequence[GpuUsage]]]:
+    def answers(self) -> Sequence[LatestAnswer[GpuUsage]]:
         return () if self._load is None else (self._answer,)
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        gpus = self._answer.value or ()
-        readings: tuple[tuple[MetricDescription, Callable[[GpuUsage], float | None]], ...] = (
-            (catalogue.GPU_UTILIZATION, lambda gpu: gpu.utilization),
-            (catalogue.GPU_MEMORY_USAGE, lambda gpu: gpu.memory_used_bytes),
-            (catalogue.GPU_MEMORY_LIMIT, lambda gpu: gpu.memory_total_bytes),
-        )
-        for description, read in readings:
-            points: Points = {
-                (str(gpu.index), gpu.name): value for gpu in gpus if (value := read(gpu)) is not None
-            }
-            yield MeasuredMetric(description, points)
+        yield from map(MeasuredMetric, GPU_METRICS, self._answer.value or ({}, {}, {}))
 
-    async def _ask(self) -> Sequence[GpuUsage] | None:
+    async def _ask(self) -> GpuUsage | None:
         # A driver in trouble can block a call for seconds: neither a scrape nor the exit may wait for it.
         return await in_daemon_thread(self._read, "gpus")
 
-    def _read(self) -> Sequence[GpuUsage] | None:
+    def _read(self) -> GpuUsage | None:
         """Opens the driver first; without one it is not tried again."""
         nvml = self._nvml
         if nvml is None and self._load is not None:
@@ -175,23 +154,21 @@ class Gpus:
             if self._nvml is None:
                 nvml.nvmlInit()
             self._nvml = nvml
-            usages = []
+            share, used, total = dict[Labels, float](), dict[Labels, float](), dict[Labels, float]()
             for index in range(nvml.nvmlDeviceGetCount()):
                 device = nvml.nvmlDeviceGetHandleByIndex(index)
                 name = nvml.nvmlDeviceGetName(device)
-                utilization = used_bytes = total_bytes = None
+                gpu = str(index), name.decode(errors="replace") if isinstance(name, bytes) else str(name)
                 with suppress(nvml.NVMLError):
-                    utilization = nvml.nvmlDeviceGetUtilizationRates(device).gpu / _PERCENT
+                    share[gpu] = nvml.nvmlDeviceGetUtilizationRates(device).gpu / _PERCENT
                 with suppress(nvml.NVMLError):
                     memory = nvml.nvmlDeviceGetMemoryInfo(device)
-                    used_bytes, total_bytes = memory.used, memory.total
-                text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-                usages.append(GpuUsage(index, text, utilization, used_bytes, total_bytes))
+                    used[gpu], total[gpu] = memory.used, memory.total
         except nvml.NVMLError as error:
             log.debug("the driver does not say what the GPUs do: %s", error)
             self._load = None if self._nvml is None else self._load
             return None
-        return usages
+        return share, used, total
 
 
 def _bindings() -> Any | None:

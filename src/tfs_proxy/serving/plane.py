@@ -39,6 +39,7 @@ from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
+from tfs_proxy.wire.protos.predict import Predicted
 
 NOT_TAKEN = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
 """Statuses of TF Serving for JSON that it can't take: 501 for types that its JSON does not have."""
@@ -232,7 +233,8 @@ class DataPlane:
         answer = self._upstream.predict(target, records, instance=instance, as_json=as_json and not is_bare)
         if not is_bare or not answer.ok:
             return answer
-        return TensorAnswer.of_one_record(answer, self.signature(target))
+        outputs = {name: array[None] for name, array in answer.outputs(self.signature(target)).items()}
+        return TensorAnswer(Predicted(outputs, answer.version), answer.url)
 
     def _forward(self, target: Target, body: ServingForm, instance: Instance | None) -> CallOutcome:
         """Send TF Serving's JSON; if it is refused, send it once more decoded by the signature."""

@@ -256,11 +256,8 @@ class ModelStacks:
         self._served: dict[str, Collection[str]] = {}
         self._served_counts: Counter[str] = Counter()
         self._looked_at = time.monotonic()
-
-    def make_folders(self) -> None:
-        """Makes the folders of gates and stacks; call it before the first model comes."""
         for folder in (GATES, FAST, COMMON_WORKSPACES, STACKS):
-            (self.host.workspace.root / folder).mkdir()
+            (host.workspace.root / folder).mkdir()
 
     def launch(self, name: str, url: str) -> ModelStack:
         """A new stack, in the folder of the lowest free number: nginx keeps connections to those."""

@@ -190,10 +190,9 @@ class ManyModels(Stacks):
             self._front.route_grpc(self._servers.loaded(), self._host.workspace)
 
     def prepare(self) -> MultiModelRoutes:
-        """Makes folders and the zygote, and takes ports; returns nginx's routes."""
+        """Makes the zygote, and takes ports; returns nginx's routes."""
         self.readiness.steps.begin("starting: nginx")
         self._zygote.start(self._front.start)
-        self._stacks.make_folders()
         self._servers.take_ports()
         for note in variable_notes(self._request.environ):
             log.info("Note: %s", note)

@@ -122,12 +122,6 @@ class TensorAnswer(ModelAnswer):
         except ValueError as error:
             raise UpstreamError(f"The model server's answer can't be read: {error}.") from error
 
-    @classmethod
-    def of_one_record(cls, answer: ModelAnswer, signature: Signature) -> "TensorAnswer":
-        """Add an axis of one record to the outputs of ``answer``."""
-        outputs = {name: array[None] for name, array in answer.outputs(signature).items()}
-        return cls(Predicted(outputs, answer.version), answer.url)
-
     @property
     def ok(self) -> bool:
         """True: the model answered."""

@@ -7,8 +7,6 @@ from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import quote
 
-from msgspec import Struct
-
 from tfs_proxy.data.serving_json.requests import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
 from tfs_proxy.observe.request_record import require_client
@@ -156,13 +154,6 @@ Fetch = Callable[[Target], Metadata]
 """Function that asks the model server for a target's metadata."""
 
 
-class _Meaning(Struct, frozen=True):
-    """Version that a target without one meant, and the end of that (seconds of the monotonic clock)."""
-
-    version: int
-    until: float
-
-
 def named(known: Mapping[str, Signature], target: Target) -> Signature:
     """Signature of the target's name; raises BadInput that lists those that are ``known``."""
     name = target.signature or DEFAULT_SIGNATURE
@@ -175,12 +166,15 @@ def named(known: Mapping[str, Signature], target: Target) -> Signature:
 
 
 class Signatures:
-    """Cache of the models' signatures; shared by the threads of a worker."""
+    """Cache of the models' signatures; shared by the threads of a worker.
+
+    It knows, too, which version a target without one meant, until when on the monotonic clock.
+    """
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._known: dict[tuple[str, int], Mapping[str, Signature]] = {}
-        self._meanings: dict[tuple[str, str | None], _Meaning] = {}
+        self._meanings: dict[tuple[str, str | None], tuple[int, float]] = {}
 
     def get(self, target: Target) -> Signature:
         """Signature of the target's name; raises as ``fetch`` does, and BadInput for no such name."""
@@ -191,8 +185,8 @@ class Signatures:
         version = target.version
         if version is None:
             meaning = self._meanings.get((target.model, target.label))
-            if meaning is not None and time.monotonic() < meaning.until:
-                version = meaning.version
+            if meaning is not None and time.monotonic() < meaning[1]:
+                version = meaning[0]
         known = None if version is None else self._known.get((target.model, version))
         return self._ask(target) if known is None else known
 
@@ -200,7 +194,7 @@ class Signatures:
         """Note which version answered: if the target meant another one, that is asked again."""
         if target.version is None and version is not None:
             meaning = self._meanings.get((target.model, target.label))
-            if meaning is not None and meaning.version != version:
+            if meaning is not None and meaning[0] != version:
                 self._meanings.pop((target.model, target.label), None)
 
     def forget(self, model: str | None = None) -> None:
@@ -217,5 +211,5 @@ class Signatures:
         elif metadata.version is not None:
             self._known[target.model, metadata.version] = metadata.signatures
             until = time.monotonic() + FOLLOW_SECONDS
-            self._meanings[target.model, target.label] = _Meaning(metadata.version, until)
+            self._meanings[target.model, target.label] = metadata.version, until
         return metadata.signatures

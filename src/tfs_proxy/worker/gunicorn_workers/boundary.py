@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from tfs_proxy.observe.begun_requests import BegunRequests
 from tfs_proxy.observe.logs.reasons import note_refusal
@@ -72,18 +72,13 @@ HeadersForNginx = Callable[[RequestRecord], Sequence[tuple[str, str]]]
 
 
 class RequestObserver(Protocol):
-    """Observer of requests; its exceptions are logged, and change no answer."""
+    """Observer of requests; its exceptions are logged, and change no answer.
+
+    One with a method ``begin`` gets each record, and the environ, before the application: `current_request`.
+    """
 
     def note_end(self, record: RequestRecord) -> None:
         """Note the end of a request, in any thread: its answer is sent, or its client is gone."""
-
-
-@runtime_checkable
-class BeginObserver(RequestObserver, Protocol):
-    """Observer that is called at the beginning of each request, too."""
-
-    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """Note a request before the application gets it; `current_request` is ``record``."""
 
 
 class RequestBoundary:
@@ -105,7 +100,7 @@ class RequestBoundary:
         self.begun, self.observers = begun, observers
         self.headers_for_nginx = headers_for_nginx
         self._app, self._watch = app, watch
-        self._begin_observers = [observer for observer in observers if isinstance(observer, BeginObserver)]
+        self._begin_observers = [observer for observer in observers if hasattr(observer, "begin")]
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         noted = environ.pop(_NOTED, "")

@@ -73,7 +73,7 @@ def main(listener: socket.socket) -> None:
         os._exit(1)
     connection.close()
     _take_descriptors(descriptors, request.descriptors)
-    if not (_is_like_zygote(request) and _imports_alike(request, names)):
+    if not _is_like_zygote(request, names):
         os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
     sys.argv = [str(master.__file__), *request.argv[3:]]
     master.main()
@@ -135,19 +135,18 @@ def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
                 os.close(descriptor)
 
 
-def _is_like_zygote(request: ForkRequest) -> bool:
-    """True if a process with this command line and environment would be like this one."""
-    own = inherited_environment()
+def _is_like_zygote(request: ForkRequest, names: Collection[str]) -> bool:
+    """True if a process with this command line and environment would be like this one, which takes them.
+
+    The model may have none of the modules that are imported, which are ``names``.
+    """
+    own, program = inherited_environment(), (sys.executable, "-m", master.__name__)
     others = (own.keys() | request.env.keys()) - {*OF_MODEL, OF_PYTHON}
-    program = (sys.executable, "-m", master.__name__)
-    return request.argv[:3] == program and all(own.get(name) == request.env.get(name) for name in others)
-
-
-def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
-    """Take the model's environment and import path; True if the model has none of the imported modules."""
+    if request.argv[:3] != program or any(own.get(name) != request.env.get(name) for name in others):
+        return False
     before, after = (
         [path for path in environ.get(PYTHON_PATH, "").split(os.pathsep) if path]
-        for environ in (inherited_environment(), request.env)
+        for environ in (own, request.env)
     )
     count = len(after) - len(before)
     if count < 0 or after[count:] != before:

@@ -93,32 +93,23 @@ class Records:
 
     def _answer(self, message: Message, headers: Mapping[str, str]) -> Message:
         ask = partial(self._pool.request, HTTPMethod.POST.value, INVOCATIONS.path)
-        body = message.encode() if isinstance(message, str) else message
+        # The type, unless the client names another one.
+        kind, body = media.BYTES, message if isinstance(message, bytes) else message.encode()
+        if isinstance(message, str):
+            kind = media.JSON if message.lstrip()[:1] in {"{", "["} else media.CSV
         try:
-            answer = ask(body, {"Content-Type": type_of(message), **headers})
+            answer = ask(body, {"Content-Type": kind, **headers})
         except UpstreamError as error:
             return error_body(str(error)).decode()
-        return _as_text(answer.body) if is_text(answer.header("Content-Type")) else answer.body
-
-
-def type_of(message: Message) -> str:
-    """Content type of a message if the client names none: text is JSON if it begins like it, else CSV."""
-    if isinstance(message, bytes):
-        return media.BYTES
-    return media.JSON if message.lstrip()[:1] in {"{", "["} else media.CSV
+        with suppress(UnicodeDecodeError):
+            return answer.body.decode() if is_text(answer.header("Content-Type")) else answer.body
+        return answer.body
 
 
 def is_text(content_type: str | None) -> bool:
     """True if an answer of this type is sent as a text message."""
     name = (content_type or media.JSON).partition(";")[0].strip().lower()
     return name.startswith("text/") or name.endswith(("json", "jsons", "jsonlines"))
-
-
-def _as_text(body: bytes) -> Message:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return body
 
 
 REPORT_SECONDS: Final = 1.0

@@ -180,7 +180,12 @@ class StreamServer:
         ]
         await asyncio.wait({serving, *others}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
-            await _close_at_end(stream, serving)
+            error = serving.result()
+            if error is not None:
+                stream.record.reason = str(error)
+                await stream.close(SCRIPT_ERROR, CloseCode.INTERNAL_ERROR, str(error))
+            elif stream.connection.state is State.OPEN:  # else the script ended because the client had
+                await stream.close(COMPLETED, CloseCode.NORMAL_CLOSURE)
         elif not others[0].done():
             text = f"no message for {self._options.idle_seconds:g} s (TFS_PROXY_STREAM_IDLE_SECONDS)"
             await stream.close(IDLE, CloseCode.GOING_AWAY, text)
@@ -198,14 +203,3 @@ class StreamServer:
                 stream.outcome, stream.record.reason = SCRIPT_ERROR, str(error)
         await stream.connection.wait_closed()
         stream.find_outcome()
-
-
-async def _close_at_end(stream: OpenStream, serving: "asyncio.Future[RequestError | None]") -> None:
-    error = serving.result()
-    if error is None and stream.connection.state is not State.OPEN:
-        return  # the script ended because the client had
-    if error is None:
-        await stream.close(COMPLETED, CloseCode.NORMAL_CLOSURE)
-    else:
-        stream.record.reason = str(error)
-        await stream.close(SCRIPT_ERROR, CloseCode.INTERNAL_ERROR, str(error))

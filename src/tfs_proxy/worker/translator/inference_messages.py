@@ -143,11 +143,8 @@ def parsed(kind: type[Message], message: bytes) -> Message:
     try:
         return kind.FromString(message)  # type: ignore[attr-defined,no-any-return]  # of protobuf's messages
     except DecodeError:
-        raise BadInput(f"The request is not a message of {_call_of(kind)}") from None
-
-
-def _call_of(kind: type) -> str:
-    return "ModelInfer" if kind is ModelInferRequest else kind.__name__
+        call = "ModelInfer" if kind is ModelInferRequest else kind.__name__
+        raise BadInput(f"The request is not a message of {call}") from None
 
 
 def asked_version(model: str, version: str) -> AskedModel:

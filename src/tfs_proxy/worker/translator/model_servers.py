@@ -47,10 +47,6 @@ SCRIPT_IS_THE_MODEL: Final = (
 )
 
 
-class NotConnected(Exception):
-    """No connection to the model server could be opened: nothing was sent."""
-
-
 class ModelServers:
     """The run's model servers, each of which has every model; they take turns.
 
@@ -75,33 +71,29 @@ class ModelServers:
             raise RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
         sockets, turn = self._sockets(), next(self._turns)
         for step in range(len(sockets)):
-            with suppress(NotConnected):
-                socket = sockets[(turn + step) % len(sockets)]
-                if socket not in self._channels:
-                    channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
-                    self._channels[socket] = channel, cache(channel.unary_unary)
-                limits = self._answer_seconds, context.time_remaining(), timeout_seconds
-                limit_seconds = min(limit for limit in limits if limit is not None)
+            socket = sockets[(turn + step) % len(sockets)]
+            if socket not in self._channels:
+                channel = aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+                self._channels[socket] = channel, cache(channel.unary_unary)
+            limits = self._answer_seconds, context.time_remaining(), timeout_seconds
+            limit_seconds = min(limit for limit in limits if limit is not None)
+            metadata = tuple(
+                (key, value)
+                for key, value in context.invocation_metadata()
+                if key not in _NOT_PASSED_ON
+                and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
+            )
+            try:
                 method = self._channels[socket][1](path)
-                try:
-                    answer: bytes = await method(
-                        message,
-                        timeout=limit_seconds,
-                        metadata=tuple(
-                            (key, value)
-                            for key, value in context.invocation_metadata()
-                            if key not in _NOT_PASSED_ON
-                            and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
-                        ),
-                    )
-                except aio.AioRpcError as error:
-                    code, text = GrpcCode(error.code().value[0]), error.details() or ""
-                    if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
-                        raise NotConnected from None
-                    if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:
-                        text = not_answered(MODEL_SERVER, limit_seconds)
-                    raise RefusedCall(code, text) from None
-                return answer
+                answer: bytes = await method(message, timeout=limit_seconds, metadata=metadata)
+            except aio.AioRpcError as error:
+                code, text = GrpcCode(error.code().value[0]), error.details() or ""
+                if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
+                    continue  # nothing was sent
+                if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:
+                    text = not_answered(MODEL_SERVER, limit_seconds)
+                raise RefusedCall(code, text) from None
+            return answer
         raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
 
     async def close(self) -> None:
