@@ -6,7 +6,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from itertools import product
 
@@ -55,20 +55,6 @@ class ServableState(Struct, frozen=True):
 NO_VERSION = ServableState("not loaded: the model server has found no version of it")
 
 
-def best_of(states: Collection[ServableState]) -> ServableState:
-    """The state of a model whose versions change: that of the version closest to serving."""
-    ranks: tuple[Callable[[ServableState], bool], ...] = (
-        lambda state: state.available,
-        lambda state: state.state != ENDED,
-        lambda state: not state.unloaded,
-    )
-    for fits in ranks:
-        for state in states:
-            if fits(state):
-                return state
-    return next(iter(states), NO_VERSION)
-
-
 def read_status(body: bytes) -> dict[int, ServableState]:
     """The answer of ``GET /v1/models/NAME`` as state by version. Raises ValueError if it is not one."""
     states: dict[int, ServableState] = {}
@@ -85,10 +71,17 @@ def read_status(body: bytes) -> dict[int, ServableState]:
 
 
 def state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> ServableState:
-    """The state of ``servable`` among those of its model; a missing version has not begun to load."""
-    if servable.version is None:
-        return best_of(tuple(states.values()))
-    return states.get(servable.version, ServableState())
+    """The state of ``servable`` among those of its model; a missing version has not begun to load.
+
+    Of a model whose versions change, it is that of the version closest to serving.
+    """
+    if servable.version is not None:
+        return states.get(servable.version, ServableState())
+    return min(
+        states.values(),
+        key=lambda state: (not state.available, state.state == ENDED, state.unloaded),
+        default=NO_VERSION,
+    )
 
 
 FIRST = "starting"

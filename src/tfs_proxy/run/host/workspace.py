@@ -59,11 +59,14 @@ def refuse_unusable(home: str | None, longest_path: str = LONGEST_PATH) -> None:
 def temporary_workspace(home: str | None, prefix: str = PREFIX) -> Iterator[Workspace]:
     """A workspace below ``home`` (None: the system's temporary folder) that is removed at the end.
 
-    First removes those of killed runs, each of which has a model's copy. Raises SettingsError with the remedy
-    if nothing can be written there.
+    First removes our own whose file `OWNER` no process has locked any more: killed runs' copies of models.
+    Raises SettingsError with the remedy if nothing can be written there.
     """
     with suppress(OSError):
-        remove_abandoned(home)
+        for file in Path(home or tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
+            with suppress(OSError):
+                if file.stat().st_uid == os.geteuid() and not is_path_locked(file):
+                    shutil.rmtree(file.parent, ignore_errors=True)
     try:
         if home is not None:
             Path(home).mkdir(parents=True, exist_ok=True)
@@ -90,14 +93,6 @@ def run_workspace(home: str | None, longest_path: str = LONGEST_PATH) -> Iterato
     refuse_unusable(home, longest_path)
     with temporary_workspace(home) as workspace:
         yield workspace
-
-
-def remove_abandoned(home: str | None) -> None:
-    """Removes our own workspaces below ``home`` whose file `OWNER` no process has locked any more."""
-    for owner in Path(home or tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
-        with suppress(OSError):
-            if owner.stat().st_uid == os.geteuid() and not is_path_locked(owner):
-                shutil.rmtree(owner.parent, ignore_errors=True)
 
 
 def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:

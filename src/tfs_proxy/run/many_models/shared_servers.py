@@ -237,6 +237,11 @@ class SharedServers:
 
     async def _until_gone(self, names: Iterable[str]) -> None:
         """Reloads until they are gone: a reload may be refused, or reach a server that is starting."""
+
+        def is_gone(states: States | None) -> bool:
+            """True if no version is left; a server that does not answer may have some."""
+            return states is not None and all(state.state == ENDED for state in states.values())
+
         has_some = True
         while has_some:
             with suppress(ModelLoadError, UpstreamUnavailable):  # the former of models that others add
@@ -244,7 +249,7 @@ class SharedServers:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GONE_SECONDS):
                     for name in names:
-                        await self._until(name, _is_gone)
+                        await self._until(name, is_gone)
                     has_some = False
 
     def _memory(self) -> int:
@@ -366,8 +371,3 @@ def _is_available(model: ServedModel, refused: ModelLoadError | None, states: St
     if (failed := _failure(model.name, of_model)) is not None:
         raise failed
     return all(state.available for state in of_model.values())
-
-
-def _is_gone(states: States | None) -> bool:
-    """True if no version is left; a server that does not answer may have some."""
-    return states is not None and all(state.state == ENDED for state in states.values())

@@ -10,12 +10,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from threading import Thread
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gunicorn.workers.base import Worker
 
@@ -46,7 +46,9 @@ from tfs_proxy.worker.gunicorn_workers.request_observers import (
 )
 
 if TYPE_CHECKING:
+    from tfs_proxy.worker.app import ContainerApp
     from tfs_proxy.worker.capturing import Capture
+    from tfs_proxy.worker.many_models import ManyModelsApp
 
 log = logging.getLogger(__name__)
 
@@ -63,30 +65,6 @@ CLOSE_SECONDS = 5.0
 
 class WorkerStopped(SystemExit):
     """The supervisor ends this worker; a script's own ``sys.exit`` must not."""
-
-
-class WorkerApp(Protocol):
-    """Application of a worker, from `worker.app` or `worker.many_models`."""
-
-    watch: DeadlineWatch
-
-    @property
-    def known(self) -> Container[str]:
-        """Models by which requests are counted."""
-
-    @property
-    def first_call(self) -> Thread | None:
-        """Warm-up of the worker, if its model has recorded requests."""
-
-    @property
-    def health(self) -> ScriptHealth | None:
-        """Health of its script, if that tells it."""
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any], /) -> Iterable[bytes]:
-        """Answer a request as WSGI says."""
-
-    def close(self) -> None:
-        """Close what it has opened, after its last request."""
 
 
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
@@ -146,7 +124,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
         self.loading = None
-        app: WorkerApp = self.wsgi
+        app: ContainerApp | ManyModelsApp = self.wsgi
         self.closing.callback(app.close)
         stages.follow(app.known)
         self.watch, self.first_call, self.health = app.watch, app.first_call, app.health
