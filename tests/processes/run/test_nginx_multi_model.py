@@ -229,22 +229,16 @@ def test_a_request_whose_worker_died_goes_to_the_next_one_with_a_mark(front: Fro
     )
 
 
-def test_a_request_that_ends_two_workers_is_not_sent_to_a_third(front: Front) -> None:
-    """The client hears that it may be the cause."""
+@pytest.mark.parametrize(("ends_the_model", "tries"), [(False, 2), (True, 1)])
+def test_a_request_that_ends_two_workers_or_the_model_goes_to_no_other(
+    front: Front, ends_the_model: bool, tries: int
+) -> None:
+    """The client hears that it may be the cause; a whole model's notes have gone, too, of what had begun."""
     a = front.model("a", DIED)
 
-    answer = front.invoke_model("a")
-
-    assert (answer.status, answer.json["error"]) == (502, WORKER_DIED)
-    assert len(a.received) == 2
-
-
-def test_a_request_that_ended_the_whole_model_is_not_sent_to_its_successor(front: Front) -> None:
-    """Its notes have gone, too, so nobody could tell that the request had begun."""
-    a = front.model("a", Given())
-
     def die(_request: Received) -> Given:
-        (front.gates / "a.sock").unlink()
+        if ends_the_model:
+            (front.gates / "a.sock").unlink()
         return DIED
 
     a.respond = die
@@ -253,8 +247,7 @@ def test_a_request_that_ended_the_whole_model_is_not_sent_to_its_successor(front
     answer = front.invoke_model("a")
 
     assert (answer.status, answer.json["error"]) == (502, WORKER_DIED)
-    assert len(a.received) == 1
-    assert front.control.received == []
+    assert (len(a.received), front.control.received) == (tries, [])
 
 
 def test_a_script_leads_nowhere_else(front: Front) -> None:

@@ -59,20 +59,6 @@ def seen_by_a_worker(installed: Install, code: str) -> str:
     ).stdout.strip()
 
 
-def running_packages() -> list[str]:
-    return sorted(path.name for path in Path(pytest.__file__).parents[1].iterdir())
-
-
-def test_wheels_beside_the_script_are_enough(layout: ModelLayout, tmp_path: Path) -> None:
-    """Direct and indirect requirements come from code/wheels, and the running environment stays."""
-    write_wheel(layout.wheels, "tinyone", "1.2", needs="tinytwo")
-    write_wheel(layout.wheels, "tinytwo", "3.4")
-    before = running_packages()
-    installed = install(layout, tmp_path, "tinyone==1.2")
-    assert seen_by_a_worker(installed, "import tinyone, tinytwo; print(tinytwo.VERSION)") == "3.4"
-    assert running_packages() == before
-
-
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("pip", [True, False])
 def test_tensorflow_of_another_name_is_tensorflow(layout: ModelLayout, tmp_path: Path, pip: bool) -> None:

@@ -38,23 +38,23 @@ def plan(
     )
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# pillow would be\n   # a line\n"])
-def test_nothing_for_requirements_that_ask_for_nothing(tmp_path: Path, text: str) -> None:
-    """A file of comments, as `init` writes it, costs no start an environment."""
-    layout = model_with(tmp_path, "requirements.txt")
+@pytest.mark.parametrize(
+    ("text", "script", "beside"),
+    [
+        *((text, "inference.py", ()) for text in ("", "\n", "# pillow would be\n   # a line\n")),
+        ("numpy\n", "other.py", ()),
+        ("numpy\n", "inference.py", ("lib/",)),
+    ],
+    ids=["empty", "blank", "comments", "no script", "code/lib"],
+)
+def test_nothing_where_nothing_is_asked_for(
+    tmp_path: Path, text: str, script: str, beside: tuple[str, ...]
+) -> None:
+    """A file of comments, as `init` writes it, costs no start an environment; code/lib replaces it, as AWS has it."""
+    layout = model_with(tmp_path, "requirements.txt", *beside, script=script)
     layout.requirements.write_text(text)
 
     assert plan(layout) is None
-
-
-def test_nothing_without_a_script(tmp_path: Path) -> None:
-    """Requirements of nothing are not worth a wait."""
-    assert plan(model_with(tmp_path, "requirements.txt", script="other.py")) is None
-
-
-def test_nothing_where_lib_is(tmp_path: Path) -> None:
-    """AWS's rule: code/lib replaces the installation."""
-    assert plan(model_with(tmp_path, "requirements.txt", "lib/")) is None
 
 
 def test_with_wheels_no_index_is_asked(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """argv and config builders: pure functions from settings to words and files."""
 
-import itertools
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.run import plan
 from tfs_proxy.run.gpus import Placement
-from tfs_proxy.run.host.sockets import model_server_ports
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.programs import gunicorn, model_server
 from tfs_proxy.settings.settings import Settings
@@ -101,21 +98,6 @@ def test_the_callers_thread_comes_with_a_number_of_intra_op_threads(
     assert [word.removeprefix("--tensorflow_") for word in words if "_op_" in word] == threads
 
 
-def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> None:
-    assert {"--port=8500", "--enable_profiler=false"} <= set(flags(settings(), script=True))
-    assert {"--port=0", "--enable_profiler=false"} <= set(flags(settings(), script=False))
-    assert {"--port=8500", "--management_on_socket_only=true"} <= set(flags(settings(), words=EMBEDDED))
-
-    sentences = {
-        script: model_server.open_to_the_outside(OFFICIAL, [INSTANCE], script=script) or ""
-        for script in (True, False)
-    }
-    assert "other machines can reach 8501 (REST), 8500 (gRPC), without a key. To close" in sentences[True]
-    assert "8500" not in sentences[False]
-    assert model_server.open_to_the_outside(EMBEDDED, [INSTANCE], script=True) is None
-    assert model_server.open_to_the_outside((), [], script=True) is None
-
-
 def test_batching_and_parallelism_become_flags_and_a_file() -> None:
     configured = settings(
         SAGEMAKER_TFS_ENABLE_BATCHING="true",
@@ -167,15 +149,6 @@ def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() ->
     assert text.count('version_labels { key: "stable" value: 1 }') == 1
     assert text.count('version_labels { key: "canary" value: 2 }') == 2
     assert "specific { versions: 1 versions: 2 }" in text
-
-
-def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
-    configured = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
-
-    with ExitStack() as held:
-        assert model_server_ports(configured.safe_port_range, 2, held) == [(9000, 9001), (9002, 9003)]
-        free = list(itertools.chain(*model_server_ports(None, 3, held)))
-    assert len(set(free)) == 6
 
 
 def test_a_model_server_that_is_no_program_is_refused() -> None:
@@ -238,9 +211,7 @@ GRPC = nginx.ProxyConfig("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_
     ("version", "lines", "never"),
     [
         ((0,), ["listen 0.0.0.0:8500 http2;"], "http2 on"),
-        ((1, 22, 1), ["listen 0.0.0.0:8500 http2;"], "http2 on"),
         ((1, 25, 1), ["listen 0.0.0.0:8500;", "http2 on;"], "8500 http2"),
-        ((1, 26, 3), ["listen 0.0.0.0:8500;", "http2 on;"], "8500 http2"),
     ],
 )
 def test_nginx_is_told_of_http2_in_the_way_it_knows(

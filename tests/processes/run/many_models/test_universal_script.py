@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from support.archives import SAVED_MODEL
-from support.transform_command import s3_server
+from support.transform_command import S3_SETTINGS, s3_server
 from tfs_proxy.model.report.served import look_into
 from tfs_proxy.model.report.startup import describe
 from tfs_proxy.run.many_models.archives import universal_code
@@ -30,14 +30,10 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket with a script and its module below ``shared``, and two files of one name below ``twice``."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in {**S3_SETTINGS, "AWS_ENDPOINT_URL_S3": endpoint}.items():
+        monkeypatch.setenv(name, value)
     client = boto3.client("s3")
     client.create_bucket(Bucket=BUCKET)
     for key in (
@@ -100,17 +96,13 @@ def test_a_bucket_without_the_script_is_refused(workspace: Workspace) -> None:
         universal_code(Settings.from_env(environ), workspace)
 
 
-def test_without_a_bucket_and_a_script_in_the_image_there_is_none(workspace: Workspace) -> None:
-    """Models without a script are served without one."""
-    assert universal_code(Settings.from_env({}), workspace) is None
-
-
 def test_without_a_bucket_the_first_folder_that_has_the_script_is_taken(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     """An older image of AWS had it in another folder than the newer one."""
     assert [str(folder) for folder in UNIVERSAL_CODE_DIRS] == ["/opt/ml/code", "/opt/ml/models/code"]
     newer, older = (tmp_path / name for name in ("newer", "older"))
+    assert universal_code(Settings.from_env({}), workspace, (newer, older)) is None
     for folder in (older, newer):
         folder.mkdir()
         (folder / "inference.py").touch()

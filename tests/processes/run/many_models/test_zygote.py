@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.archives import NEEDS_NGINX
 from support.gunicorn_report import OURS, TELLS
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
@@ -88,35 +90,24 @@ def test_a_package_of_a_model_wins_over_what_the_zygote_has(many: MultiModelStac
     assert {many.unload(name).status for name in ("brings", "other")} == {200}
 
 
-def test_models_outlive_the_zygote(tmp_path: Path) -> None:
-    """Those that it has forked go on, others load meanwhile, and later ones are forked again."""
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["it ends", "it hangs"])
+def test_models_outlive_the_zygote(tmp_path: Path, sent: signal.Signals) -> None:
+    """Those that it has forked go on, others load meanwhile, if it hangs too, and later ones are forked again."""
     with serving_many() as stack:
         before = load_and_ask(stack, "before", tmp_path)["own"]
         (parent,) = zygotes(stack)
 
-        os.kill(parent, signal.SIGKILL)
+        os.kill(parent, sent)
 
-        load_and_ask(stack, "meanwhile", tmp_path)
+        meanwhile = load_and_ask(stack, "meanwhile", tmp_path)["own"]
+        if sent is signal.SIGSTOP:
+            assert not meanwhile["forked"]
+            assert "the zygote of workers has not answered for 10 s: gunicorn of meanwhile" in stack.log
         assert told(stack, "before")["own"]["master"] == before["master"]
         stack.wait_for_log("the zygote of workers ended with SIGKILL, starting it again", SECONDS)
         stack.wait_until(lambda: zygotes(stack) not in ([], [parent]), "there is another one", SECONDS)
         assert load_and_ask(stack, "after", tmp_path)["own"]["forked"]
         assert {stack.unload(name).status for name in ("before", "meanwhile", "after")} == {200}
-
-
-def test_a_zygote_that_hangs_is_replaced(tmp_path: Path) -> None:
-    """The model that has waited for it is served all the same, and later ones are forked again."""
-    with serving_many() as stack:
-        load_and_ask(stack, "before", tmp_path)
-        (parent,) = zygotes(stack)
-
-        os.kill(parent, signal.SIGSTOP)
-
-        assert not load_and_ask(stack, "meanwhile", tmp_path)["own"]["forked"]
-        assert "the zygote of workers has not answered for 10 s: gunicorn of meanwhile" in stack.log
-        stack.wait_for_log("the zygote of workers ended with SIGKILL, starting it again", SECONDS)
-        stack.wait_until(lambda: zygotes(stack) not in ([], [parent]), "there is another one", SECONDS)
-        assert load_and_ask(stack, "after", tmp_path)["own"]["forked"]
 
 
 def test_a_forked_master_that_ends_is_started_again(many: MultiModelStack, tmp_path: Path) -> None:

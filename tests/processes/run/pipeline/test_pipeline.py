@@ -180,15 +180,6 @@ def test_many_requests_at_once_get_their_own_answers(running: Stack) -> None:
     assert [answer.json["number"] for answer in answers] == list(range(96))
 
 
-def test_a_batch_job_learns_what_all_stages_can_take(running: Stack) -> None:
-    """The least of all, and no more than one hop; SageMaker's SDK knows MultiRecord only by its absence."""
-    parameters = running.ask("GET", "/execution-parameters").json
-
-    assert set(parameters) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
-    assert parameters["MaxPayloadInMB"] == 2
-    assert parameters["MaxConcurrentTransforms"] >= 1
-
-
 def test_metrics_of_all_stages_are_together(running: Stack) -> None:
     """Each stage's with its number, and the requests of the pipeline's own clients as those of all.
 

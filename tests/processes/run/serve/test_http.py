@@ -40,19 +40,3 @@ def test_json_that_is_asked_for_is_one_line(served: Stack, body: str) -> None:
         assert one.body == other.body.replace(b"\n", b"")
         assert one.status == other.status
         assert b"\n" in other.body or one.status != 200
-
-
-def test_a_label_chooses_a_version(served: Stack) -> None:
-    """SAGEMAKER_TFS_VERSION_LABELS and tfs-model-label."""
-    for label, y in (("stable", 2.5), ("canary", 3.5)):
-        attributes = f"tfs-model-name=versions,tfs-model-label={label}"
-        answer = served.invoke('{"instances": [1.0]}', **{"X-Amzn-SageMaker-Custom-Attributes": attributes})
-        assert answer.json == {"predictions": [y]}
-
-
-def test_a_signature_is_chosen_by_attribute(served: Stack) -> None:
-    """tfs-signature-name, for JSON and for CSV."""
-    attributes = {"X-Amzn-SageMaker-Custom-Attributes": "tfs-model-name=multi_io,tfs-signature-name=norm"}
-
-    assert served.invoke('{"instances": [[3, 4, 0]]}', **attributes).json == {"predictions": [5.0]}
-    assert served.invoke("3,4,0\n", "text/csv", **attributes).json == {"predictions": [5.0]}

@@ -102,15 +102,6 @@ def test_metrics_answer_while_every_thread_is_busy(stack: Stack, tmp_path: Path)
     stack.wait_until(lambda: in_flight(stack) == 0, "none is in flight")
 
 
-def test_a_client_can_not_say_how_many_requests_are_in_flight(stack: Stack) -> None:
-    """The header is nginx's own."""
-    headers = {"X-Tfs-Proxy-In-Flight": "99"}
-    stack.wait_until(
-        lambda: b"\ntfs_proxy_requests_in_flight 0.0\n" in stack.ask("GET", "/metrics", headers=headers).body,
-        "no request is in flight",
-    )
-
-
 def test_requests_are_in_flight_from_their_begin_to_their_end(stack: Stack, tmp_path: Path) -> None:
     """The scrape itself is not counted, nor what a killed worker had begun."""
     stack.wait_until(lambda: in_flight(stack) == 0, "none is in flight")

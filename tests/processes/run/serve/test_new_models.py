@@ -23,7 +23,7 @@ from support.grpc_calls import hold, ones, predict
 from support.load_generator import load
 from support.scraping import scrape
 from support.stack import Stack, ended, serving
-from support.transform_command import s3_server
+from support.transform_command import S3_SETTINGS, s3_server
 
 MODEL_ENDED = "model server 0 ended with exit status 1 while loading"
 
@@ -247,15 +247,9 @@ def test_a_new_archive_in_s3_is_downloaded_and_served(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its ETag tells it from the old one."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_CONFIG_FILE": str(tmp_path / "no-config"),
-    }.items():
-        monkeypatch.setenv(name, value)
     with s3_server() as endpoint:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        for name, value in {**S3_SETTINGS, "AWS_ENDPOINT_URL_S3": endpoint}.items():
+            monkeypatch.setenv(name, value)
         s3 = boto3.client("s3")
         s3.create_bucket(Bucket="models")
         archive = stand_in_archive(tmp_path / "a.tar.gz", script=script("first"))

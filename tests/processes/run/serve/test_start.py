@@ -101,12 +101,13 @@ def test_an_archive_with_unusual_names_is_served_and_gone_at_the_end(
 
 
 def test_ports_of_the_safe_range_are_taken(tmp_path: Path) -> None:
-    """GRPC LOW, REST LOW+1; the front listens on SAGEMAKER_BIND_TO_PORT."""
+    """GRPC LOW, REST LOW+1, the next model server LOW+2; the front listens on SAGEMAKER_BIND_TO_PORT."""
     low = free_range(10)
-    env = {"SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + 9}"}
+    env = {"SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + 9}", "SAGEMAKER_TFS_INSTANCE_COUNT": "2"}
     with serving(*stand_in_words(tmp_path, HANDLER), env=env) as stack:
-        stack.wait_for_log(f" --port={low} ")
-        stack.wait_for_log(f" --rest_api_port={low + 1} ")
+        for port in (low, low + 2):
+            stack.wait_for_log(f" --port={port} ")
+            stack.wait_for_log(f" --rest_api_port={port + 1} ")
         assert stack.port not in range(low, low + 10)
 
 

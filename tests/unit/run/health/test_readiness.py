@@ -40,35 +40,13 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
     assert "no worker" in str(readiness.reason())
     readiness.heartbeats.hear(serving(17))
     assert "does not answer" in str(readiness.reason())
-    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
-    assert readiness.reason() == "model a version 2 is LOADING"
+    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING", "the first try failed")})
+    assert (readiness.reason(), readiness.failure()) == (
+        "model a version 2 is LOADING: the first try failed",
+        None,
+    )
     readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
     assert readiness.reason() is None
-
-
-def test_workers_that_only_start_are_no_workers() -> None:
-    readiness = health_of({}, Clock())
-    readiness.state = StackState.READY
-    heartbeats = readiness.heartbeats
-    heartbeats.hear(serving(17))
-    for number in range(3 * heartbeats.wanted):
-        heartbeats.hear(WorkerState(20 + number, WorkerPhase.BEGINS))
-    assert readiness.reason() is None
-
-    heartbeats.hear(WorkerState(90, WorkerPhase.BEGINS))
-    assert readiness.reason() == "workers end before they serve: the log says why"
-    heartbeats.hear(serving(90))
-    assert readiness.reason() is None
-
-
-def test_a_version_that_failed_for_good_is_told_with_the_servers_words() -> None:
-    """END with an error is final; an error while LOADING may be retried."""
-    readiness = health_of({"a": [1]}, Clock())
-
-    readiness.note(0, "a", {1: ServableState("LOADING", "first try failed")})
-    assert readiness.failure() is None
-    readiness.note(0, "a", {1: ServableState("END", "no such op")})
-    assert readiness.failure() == "model a version 1 can't be loaded: no such op"
 
 
 def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> None:
@@ -95,25 +73,21 @@ def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> N
     assert "does not answer" in str(readiness.missing())
 
 
-def test_a_status_answer_is_read_by_version() -> None:
-    """The JSON that TF Serving answers (docs/reference/tensorflow-serving.md)."""
-    body = {
-        "model_version_status": [
-            {"version": "3", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}},
-            {"version": "4", "state": "END", "status": {"error_code": "NOT_FOUND", "error_message": "gone"}},
-        ]
-    }
+@pytest.mark.parametrize(
+    ("state", "code", "message", "told"),
+    [
+        ("AVAILABLE", "OK", "", ""),
+        ("END", "NOT_FOUND", "gone", "gone"),
+        ("END", "RESOURCE_EXHAUSTED", "no room", "RESOURCE_EXHAUSTED: no room"),
+        ("END", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED: no room", "RESOURCE_EXHAUSTED: no room"),
+    ],
+)
+def test_a_status_answer_is_read_by_version(state: str, code: str, message: str, told: str) -> None:
+    """The JSON that TF Serving answers; a lack of resources is told by its code, once."""
+    status = {"error_code": code, "error_message": message}
+    body = {"model_version_status": [{"version": "3", "state": state, "status": status}]}
 
-    assert read_status(json.dumps(body).encode()) == {3: AVAILABLE, 4: ServableState("END", "gone")}
-
-
-@pytest.mark.parametrize("message", ["no room", "RESOURCE_EXHAUSTED: no room"])
-def test_a_lack_of_resources_is_told_by_its_code(message: str) -> None:
-    """TensorFlow's own words need not say that it is one; the code is there once."""
-    status = {"error_code": "RESOURCE_EXHAUSTED", "error_message": message}
-    body = {"model_version_status": [{"version": "1", "state": "END", "status": status}]}
-
-    assert read_status(json.dumps(body).encode()) == {1: ServableState("END", "RESOURCE_EXHAUSTED: no room")}
+    assert read_status(json.dumps(body).encode()) == {3: ServableState(state, told)}
 
 
 @pytest.mark.parametrize(

@@ -137,11 +137,15 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
             folder.require_below(url)
 
 
-def test_a_folder_that_was_removed_says_so(tmp_path: Path) -> None:
+def test_a_place_that_is_no_folder_says_so(tmp_path: Path) -> None:
+    """At the start, and where it is removed later."""
+    with pytest.raises(SettingsError, match="it is not a folder"):
+        model_folder(str(tmp_path / "missing"))
+    with pytest.raises(ArchiveError, match="is not an S3 address"):
+        model_folder("s3://")
     (tmp_path / "models").mkdir()
     folder = model_folder(str(tmp_path / "models"))
     (tmp_path / "models").rmdir()
-
     with pytest.raises(ArchiveError, match="can't be read"):
         folder.url_of("a")
 
@@ -199,10 +203,3 @@ def test_sizes_are_those_of_files(tmp_path: Path) -> None:
     assert bytes_on_disk(tmp_path / "model") == 2 * len(b"archive")
     assert bytes_on_disk(tmp_path / "a.tar.gz") == len(b"archive")
     assert bytes_on_disk(tmp_path / "missing") == 0
-
-
-def test_a_place_that_is_no_folder_ends_the_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="it is not a folder"):
-        model_folder(str(tmp_path / "missing"))
-    with pytest.raises(ArchiveError, match="is not an S3 address"):
-        model_folder("s3://")
