@@ -167,9 +167,7 @@ class RunStatistics(Struct):
 
 
 @contextlib.contextmanager
-def shown_progress(
-    statistics: RunStatistics, stream: TextIO, log_seconds: float = LOG_SECONDS
-) -> Iterator[None]:
+def shown_progress(statistics: RunStatistics, stream: TextIO) -> Iterator[None]:
     """Show ``statistics`` on ``stream`` while the block runs, from a thread of its own."""
     on_terminal, ended = stream.isatty(), threading.Event()
 
@@ -179,7 +177,7 @@ def shown_progress(
         stream.flush()
 
     def show_often() -> None:
-        while not ended.wait(TERMINAL_SECONDS if on_terminal else log_seconds):
+        while not ended.wait(TERMINAL_SECONDS if on_terminal else LOG_SECONDS):
             redraw() if on_terminal else log.info("%s", line(statistics))
 
     thread = threading.Thread(target=show_often, daemon=True, name="progress")

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from tfs_proxy.data.registry import FORMATS, Format, names_with
+from tfs_proxy.data.registry import FORMATS, names_with
 from tfs_proxy.model.graph_inputs import GraphInputs
 from tfs_proxy.model.openapi.description import Description
 from tfs_proxy.model.openapi.examples import (
@@ -193,17 +193,14 @@ def answer_content(service: Service) -> Content:
     if service.writes != BY_SIGNATURE:
         return content_of(_by_name(names_with(lambda row: row.encode_array), json_schema={}), {})
     signatures = tuple(service.default.signatures.values())
-    names = [name for name, row in FORMATS.items() if row.encode and _can_be_written(row, signatures)]
+    # Some request may get an answer in these formats, by any of the signatures.
+    in_rows = not signatures or any(map(answers_in_rows, signatures))
+    alone = not signatures or any(len(each.outputs) == 1 for each in signatures)
+    written = ((name, row) for name, row in FORMATS.items() if row.encode and (in_rows or not row.by_record))
+    names = [name for name, row in written if alone or row.name != media.NPY]
     forms = [form for each in signatures for form in answer_forms(each)]
     schema = {"anyOf": [*forms, component("Results")]}
     return content_of(_by_name(names, json_schema=schema), {})
-
-
-def _can_be_written(row: Format, signatures: tuple[Signature, ...]) -> bool:
-    """True if some request may get an answer in this format, by any of the signatures."""
-    by_record = not row.by_record or not signatures or any(map(answers_in_rows, signatures))
-    single = row.name != media.NPY or not signatures or any(len(each.outputs) == 1 for each in signatures)
-    return by_record and single
 
 
 JsonBodies = tuple[Content, Content]

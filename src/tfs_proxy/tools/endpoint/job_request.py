@@ -95,21 +95,14 @@ def conflicts_of_job(
         yield f"ModelName {name} has the mode {DIRECT}: a transform job takes Serial"
     if any(container.many_models for container in model.containers):
         yield f"ModelName {name} has a container with many models, which a transform job can't use"
-    if any(map(_is_uncompressed, _containers(created[name]))):
+    containers = created[name].get("Containers") or [created[name]["PrimaryContainer"]]
+    sources = (each.get("ModelDataSource", {}).get("S3DataSource", {}) for each in containers)
+    if any(source.get("CompressionType") == "None" for source in sources):
         yield f"ModelName {name} has an uncompressed ModelDataSource, which a transform job can't use"
     try:
         job_of(request)
     except SettingsError as error:
         yield str(error).rstrip(".")
-
-
-def _containers(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return model.get("Containers") or [model["PrimaryContainer"]]
-
-
-def _is_uncompressed(container: Mapping[str, Any]) -> bool:
-    source = container.get("ModelDataSource", {}).get("S3DataSource", {})
-    return bool(source.get("CompressionType") == "None")
 
 
 def job_request(request: OperationRequest, models: Mapping[str, HostedModel], created: float) -> JobRequest:

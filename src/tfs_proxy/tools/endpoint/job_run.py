@@ -46,10 +46,6 @@ _SAID = "tfs-proxy: "
 log = logging.getLogger(__name__)
 
 
-class JobFailed(StopServing):
-    """A job has failed; the text is its FailureReason."""
-
-
 class JobRun:
     """A job from the start of its containers to the end of its engine; ``url`` is that of this endpoint."""
 
@@ -73,21 +69,23 @@ class JobRun:
             if names and self._request.job.environment:
                 text = "transform job %s: Environment has no effect on %s, which ran already"
                 log.warning(text, self._request.name, ", ".join(names))
-            await self._transform(await asyncio.to_thread(self._served_as))
+            await self._transform()
         finally:
             if self._engine is not None:
                 await self._engine.stop(ENGINE_STOP_SECONDS)
             await self._instance.stop()
 
-    def _served_as(self) -> str:
-        return self._request.served_as({each.name: _program(each) for each in self._instance.containers})
-
-    async def _transform(self, served_as: str) -> None:
+    async def _transform(self) -> None:
+        containers = self._instance.containers
+        programs = await asyncio.to_thread(lambda: {each.name: _program(each) for each in containers})
+        served_as = await asyncio.to_thread(self._request.served_as, programs)
+        # The container itself if there is only one, else the hop through all of them.
+        engine_url = f"http://{containers[0].authority}" if len(containers) == 1 else self._hop_url
         folder = self._starter.new_folder()
         job, summary = folder / "job.json", folder / "summary.json"
         job.write_text(self._request.engine_file())
         allowed = [f"--files={folder}" for folder in self._starter.files.folders]
-        words = ("transform", str(job), "--endpoint", self._engine_url, "--served-as", served_as, *allowed)
+        words = ("transform", str(job), "--endpoint", engine_url, "--served-as", served_as, *allowed)
         self._engine = self._starter.start_command(
             f"{self._request.name}/{ENGINE}", (*words, "--summary", str(summary))
         )
@@ -97,13 +95,7 @@ class JobRun:
         if ended.done() and ended.result() == 0:
             return
         lost = "\n".join(_ends_of_containers(self._instance))
-        raise JobFailed(lost or _failure_reason(summary, ended.result(), self._engine.last_lines))
-
-    @property
-    def _engine_url(self) -> str:
-        """The container itself if there is only one, else the hop through all of them."""
-        first, *others = self._instance.containers
-        return self._hop_url if others else f"http://{first.authority}"
+        raise StopServing(lost or _failure_reason(summary, ended.result(), self._engine.last_lines))
 
     async def hop(self, request: HttpRequest) -> HttpResponse:
         """Passes one request of the engine through all containers, as an endpoint does."""
@@ -158,12 +150,8 @@ def _failure_reason(summary: Path, status: int, last_lines: Sequence[str]) -> st
     if failures:
         first, *others = failures
         more = f" (and {len(others)} more)" if others else ""
-        return f"{_bad_record(first)}{more}"
+        return f"{msgspec.convert({**first, 'name': first['object']}, BadRecord)}{more}"
     if status < 0:
         return f"tfs-proxy transform was ended by {describe_exit(status)}."
     said = [number for number, line in enumerate(last_lines) if line.startswith(_SAID)]
     return "\n".join(list(last_lines)[said[-1] :] if said else last_lines).removeprefix(_SAID)
-
-
-def _bad_record(values: Any) -> BadRecord:
-    return msgspec.convert({**values, "name": values["object"]}, BadRecord)

@@ -54,11 +54,7 @@ class TransformJob:
     def start(self, new_run: Callable[[JobRequest], JobRun], slots: asyncio.Semaphore) -> None:
         """Queues the job for one of the ``slots``."""
         self._task = asyncio.create_task(self._run(new_run, slots))
-        self._task.add_done_callback(self._note_stop)
-
-    def _note_stop(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            self._end(STOPPED)
+        self._task.add_done_callback(lambda task: self._end(STOPPED) if task.cancelled() else None)
 
     async def _run(self, new_run: Callable[[JobRequest], JobRun], slots: asyncio.Semaphore) -> None:
         if slots.locked():

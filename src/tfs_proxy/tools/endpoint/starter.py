@@ -81,14 +81,9 @@ def parse_choices(words: Sequence[str]) -> dict[str, Choice]:
                 f"--container {printable(word)} can't be used: it must be "
                 "HOSTNAME=local, HOSTNAME=IMAGE or HOSTNAME=http://HOST:PORT."
             )
-        choices[name] = _chosen(value)
+        image = _running(value) if _is_address(value) else DockerImage(value)
+        choices[name] = Ours() if value == LOCAL else image
     return choices
-
-
-def _chosen(value: str) -> Choice:
-    if value == LOCAL:
-        return Ours()
-    return _running(value) if _is_address(value) else DockerImage(value)
 
 
 def _is_address(text: str) -> bool:
@@ -116,22 +111,17 @@ def choice_for(model_name: str, definition: ContainerDefinition, choices: Mappin
         return Ours("its model names no image")
     if _is_address(image):
         return _running(image)
-    missing = _why_docker_has_not(image)
-    return DockerImage(image) if missing is None else Ours(missing)
+    if shutil.which(DOCKER) is None:
+        return Ours("there is no Docker here")
+    found = _inspected(image)
+    if found is None:
+        return Ours("Docker does not answer")
+    return DockerImage(image) if found else Ours(f"Docker has no image {image}")
 
 
 def unused_choices(choices: Mapping[str, Choice], models: Iterable[HostedModel]) -> list[str]:
     known = {name for model in models for name in (model.name, *(each.name for each in model.containers))}
     return [name for name in choices if name not in known]
-
-
-def _why_docker_has_not(image: str) -> str | None:
-    if shutil.which(DOCKER) is None:
-        return "there is no Docker here"
-    found = _inspected(image)
-    if found is None:
-        return "Docker does not answer"
-    return None if found else f"Docker has no image {image}"
 
 
 def image_id(image: str) -> str:
@@ -288,7 +278,11 @@ class ContainerStarter:
     ) -> HostedContainer:
         with ExitStack() as held:
             (ports,) = free_blocks([1], held)
-        mounts = [] if definition.archive is None else await self._mounts(endpoint, definition)
+        mounts = []
+        if definition.many_models and definition.archive is not None:
+            mounts = ["-v", f"{self._models(endpoint, definition).folder}:{MODELS_MOUNT}:ro"]
+        elif definition.archive is not None:
+            mounts = ["-v", f"{await self.unpacked(definition.archive)}:{SAGEMAKER_MODEL_DIR}:ro"]
         name = f"tfs-proxy-endpoint-{os.getpid()}-{next(self._numbers)}"
         variables = {**definition.environment}
         if definition.many_models:
@@ -303,12 +297,6 @@ class ContainerStarter:
         spec = ProcessSpec(of, argv, env, orphaned_signal=signal.SIGTERM, backoff=NO_RESTARTS)
         child = self._run(spec)
         return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, image=reference)
-
-    async def _mounts(self, endpoint: str, definition: ContainerDefinition) -> list[str]:
-        if definition.many_models:
-            return ["-v", f"{self._models(endpoint, definition).folder}:{MODELS_MOUNT}:ro"]
-        folder = await self.unpacked(definition.archive or "")
-        return ["-v", f"{folder}:{SAGEMAKER_MODEL_DIR}:ro"]
 
     def many_models(
         self, endpoint: str, container: HostedContainer, definition: ContainerDefinition

@@ -230,9 +230,14 @@ def custom_classes(config: Any) -> Iterator[str]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, Mapping):
-            name = _custom_name(node)
-            if name is not None:
-                yield name
+            kind, module, registered = (node.get(key) for key in ("class_name", "module", "registered_name"))
+            package = module.split(".", maxsplit=1)[0] if isinstance(module, str) else "keras"
+            if isinstance(kind, str) and isinstance(registered, str) and ">" in registered:
+                yield _short(registered)
+            elif isinstance(kind, str) and package not in OWN_PACKAGES:
+                yield _short(f"{module}.{node.get('config') if kind == 'function' else kind}")
+            elif isinstance(kind, str) and ">" in kind:
+                yield _short(kind)
             waiting.extend(node.values())
         elif isinstance(node, list):
             waiting.extend(node)
@@ -259,18 +264,6 @@ def _reason(node: Mapping[str, Any], owner: str) -> str | None:
     if kind == "function" and is_own and MODELLING.fullmatch(module) is None:
         return f"{owner} names the function {_short(module)}.{_short(inner)}"
     return None
-
-
-def _custom_name(node: Mapping[str, Any]) -> str | None:
-    kind, module, registered = (node.get(key) for key in ("class_name", "module", "registered_name"))
-    if not isinstance(kind, str):
-        return None
-    shown = str(node.get("config")) if kind == "function" else kind
-    if isinstance(registered, str) and ">" in registered:
-        return _short(registered)
-    if isinstance(module, str) and module.split(".", maxsplit=1)[0] not in OWN_PACKAGES:
-        return _short(f"{module}.{shown}")
-    return _short(kind) if ">" in kind else None
 
 
 def _short(value: Any) -> str:

@@ -108,20 +108,19 @@ class RecordedRequest(Struct, frozen=True):
 def made_up(
     target: Target, folder: Path, signatures: Mapping[str, Signature], sizes: tuple[int, ...]
 ) -> Iterator[RecordedRequest]:
-    """A request of each size for each signature. Raises SettingsError if none can be made."""
+    """A request of each size for the default signature for predict, else for all of them.
+
+    Raises SettingsError if none can be made.
+    """
     graph = read_graph_inputs(folder)
-    for signature in _chosen(signatures):
-        named = replace(target, signature=signature.name)
-        for size, batch in zip(sizes, sample_batches(signature, graph, sizes), strict=True):
-            yield RecordedRequest(named, batch, f"the request made for {signature.name}, batch size {size},")
-
-
-def _chosen(signatures: Mapping[str, Signature]) -> Sequence[Signature]:
-    """The default signature for predict, else all of them. Raises SettingsError if there is none."""
     predicting = {key: each for key, each in signatures.items() if each.method == PREDICT_METHOD}
     if not predicting:
         raise SettingsError("The model has no signature for predict, which requests are made for.")
-    return [predicting[DEFAULT_SIGNATURE]] if DEFAULT_SIGNATURE in predicting else [*predicting.values()]
+    default = predicting.get(DEFAULT_SIGNATURE)
+    for signature in predicting.values() if default is None else [default]:
+        named = replace(target, signature=signature.name)
+        for size, batch in zip(sizes, sample_batches(signature, graph, sizes), strict=True):
+            yield RecordedRequest(named, batch, f"the request made for {signature.name}, batch size {size},")
 
 
 def of_clients(
@@ -172,13 +171,6 @@ class _Version(Struct, frozen=True):
     signatures: Mapping[str, Signature]
     requests: Sequence[RecordedRequest]
 
-    def record(self) -> None:
-        """Writes the requests into the version's folder."""
-        file = self.folder / WARMUP_FILE
-        file.parent.mkdir(exist_ok=True)
-        file.unlink(missing_ok=True)  # it may be a hard link to the file that is packed
-        file.write_bytes(file_of(self.requests, self.signatures))
-
 
 def warm_up(prepared: Prepared, workspace: Workspace, clients: Sequence[CapturedRequest]) -> tuple[str, ...]:
     """Records requests in the versions of ``prepared``; returns a line for each, with latencies.
@@ -191,7 +183,10 @@ def warm_up(prepared: Prepared, workspace: Workspace, clients: Sequence[Captured
     with trial_server(prepared, workspace, warms_up=False) as predict:
         cold = [_try_all(predict, version) for version in versions]
     for version in versions:
-        version.record()
+        file = version.folder / WARMUP_FILE
+        file.parent.mkdir(exist_ok=True)
+        file.unlink(missing_ok=True)  # it may be a hard link to the file that is packed
+        file.write_bytes(file_of(version.requests, version.signatures))
     with trial_server(prepared, workspace, warms_up=True) as predict:
         return tuple(_line(predict, *each) for each in zip(versions, cold, strict=True))
 

@@ -72,7 +72,12 @@ def _run(argv: list[str], requirements: Path, python: str, cancelled: threading.
         stderr=subprocess.STDOUT,
     )
     try:
-        output = _output(process, cancelled)
+        output = None
+        while output is None:
+            with suppress(subprocess.TimeoutExpired):
+                output = process.communicate(timeout=POLL_SECONDS)[0]
+            if output is None and cancelled.is_set():
+                raise CancelledError
     finally:
         process.kill()
         process.wait()
@@ -82,11 +87,3 @@ def _run(argv: list[str], requirements: Path, python: str, cancelled: threading.
             f"The wheels for Python {python} can't be downloaded: correct the requirements, or leave out "
             f"--wheels to have them installed when the container starts. pip's last lines:\n{tail}"
         )
-
-
-def _output(process: subprocess.Popen[bytes], cancelled: threading.Event) -> bytes:
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=POLL_SECONDS)[0]
-        if cancelled.is_set():
-            raise CancelledError
