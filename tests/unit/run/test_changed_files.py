@@ -49,7 +49,8 @@ def test_what_belongs_to_a_model_is_a_change(folder: Path, name: str, is_change:
 
 
 def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
-    """`fetch` serves the archive, whatever lies beside it."""
+    """`fetch` serves the archive, whatever lies beside it; what is not there has no files."""
+    assert look_at_models(folder / "missing") == {}
     archive = folder / "model.tar.gz"
     archive.touch()
     before = look_at_models(folder)
@@ -59,10 +60,6 @@ def test_a_folder_with_an_archive_is_that_archive(folder: Path) -> None:
     (folder / "new").rename(archive)
 
     assert changed_files(before, look_at_models(folder)) == [archive]
-
-
-def test_what_is_not_there_has_no_files(tmp_path: Path) -> None:
-    assert look_at_models(tmp_path / "missing") == {}
 
 
 @pytest.mark.parametrize(

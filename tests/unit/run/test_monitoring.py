@@ -38,7 +38,4 @@ def test_the_users_own_config_stays_and_its_path_is_asked(
 
     assert monitoring_for((f"--monitoring_config_file={file}",)) == Monitoring(path, None)
     assert monitoring_for(("--monitoring_config_file", str(file))) == Monitoring(path, None)
-
-
-def test_a_config_that_can_not_be_read_is_the_model_servers_to_refuse(tmp_path: Path) -> None:
     assert monitoring_for((f"--monitoring_config_file={tmp_path / 'none'}",)) == Monitoring(None, None)

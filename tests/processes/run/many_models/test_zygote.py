@@ -117,10 +117,8 @@ def test_a_forked_master_that_ends_is_started_again(many: MultiModelStack, tmp_p
     os.kill(master, signal.SIGKILL)
 
     many.wait_for_log("gunicorn of ends ended with SIGKILL, starting it again in 0.05 s", SECONDS)
-    orphaned = (
-        master,
-        many.process.pid,
-    )  # for a moment the killed one's worker still answers, the run's child now
+    # For a moment the killed one's worker still answers, the run's child now.
+    orphaned = (master, many.process.pid)
 
     def answers_anew() -> bool:
         answer = many.invoke_model("ends", "x")

@@ -101,9 +101,8 @@ def test_what_other_threads_of_a_killed_worker_had_begun_is_answered_502(tmp_pat
 def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp_path: Path) -> None:
     """They lay unread in kept connections and new ones of stopped workers, which are killed then."""
     noted, before = tmp_path / "noted", counted(stack)
-    stack.wait_until(
-        lambda: len(stack.workers()) == 2, "two workers run"
-    )  # one that starts later would answer in the place of the stopped ones
+    # One that starts later would answer in the place of the stopped ones.
+    stack.wait_until(lambda: len(stack.workers()) == 2, "two workers run")
     with ThreadPoolExecutor(16) as pool:
         warm = [
             pool.submit(stack.invoke, f"answer {noted} warm{number}", "text/plain") for number in range(16)

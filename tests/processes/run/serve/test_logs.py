@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 
 from support import gates
-from support.archives import (
-    NEEDS_NGINX,
-    pack,
-    stand_in_words,
-    without_nginx,
-)
+from support.archives import NEEDS_NGINX, pack, stand_in_words, without_nginx
 from support.stack import Stack, serving
 from tfs_proxy.model.report.first_request import TRY
 from tfs_proxy.wire.error_body import NOTHING_HERE
@@ -77,10 +72,8 @@ def test_every_line_of_a_request_has_its_id(tmp_path: Path, front: Mapping[str, 
         assert (answer.status, failed.status) == (200, 500)
         stack.wait_until(lambda: "request" in of(stack, "one").keys() & of(stack, "two").keys(), "both end")
 
-    one, two = (
-        of(stack, "one"),
-        of(stack, "two"),
-    )  # after its end: each process has a way of its own to the log
+    # After its end: each process has a way of its own to the log.
+    one, two = of(stack, "one"), of(stack, "two")
     assert one.keys() == {
         *("printed", "logged", "by the context", "in a coroutine", "without an end", "request"),
     }

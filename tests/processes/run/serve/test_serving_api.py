@@ -11,11 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.archives import (
-    NEEDS_NGINX,
-    pack,
-    stand_in_words,
-)
+from support.archives import NEEDS_NGINX, pack, stand_in_words
 from support.gates import gate
 from support.grpc_calls import SECONDS, hold, ones, predict, refusal
 from support.stack import Stack, ended, serving

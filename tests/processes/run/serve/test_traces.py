@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import (
-    NEEDS_NGINX,
-    pack,
-    stand_in_words,
-    without_nginx,
-)
+from support.archives import NEEDS_NGINX, pack, stand_in_words, without_nginx
 from support.collector import CLIENT, Collector, ReceivedSpan, collector
 from support.running import Answer
 from support.stack import Stack, serving

@@ -65,36 +65,31 @@ def test_what_earlier_models_took_is_the_estimate(
     assert more == pytest.approx(factor, rel=0.05)
 
 
-def test_loads_under_way_keep_what_they_were_promised() -> None:
-    free_bytes = GIGABYTE + 2 * (BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE)
-    promised, taken = stacks((100, 0), (100, 5000))
-
-    assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, taken]), MARGIN) is None
-    assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, promised]), MARGIN)
+KINDS = [*[StackMemory(MEGABYTE, 3 * MEGABYTE, has_workers=False)] * 9, StackMemory(MEGABYTE, 90 * MEGABYTE)]
+FIRST_BYTES = BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
 
 
-def test_the_kind_that_takes_most_counts_as_long_as_the_kind_is_unknown() -> None:
-    """Many models without workers do not let one with a hungry script in."""
-    plain = [StackMemory(MEGABYTE, 3 * MEGABYTE, has_workers=False)] * 9
-    scripted = [StackMemory(MEGABYTE, 90 * MEGABYTE)]
+@pytest.mark.parametrize(
+    ("megabytes", "occupancy", "fits"),
+    [
+        (100, occupied(GIGABYTE + FIRST_BYTES), True),
+        (100, occupied(GIGABYTE + FIRST_BYTES - 1), False),
+        (100, occupied(GIGABYTE + 2 * FIRST_BYTES, loading=stacks((100, 0), (100, 5000))), True),
+        (100, occupied(GIGABYTE + 2 * FIRST_BYTES, loading=stacks((100, 0), (100, 0))), False),
+        (1, occupied(GIGABYTE + 90 * MEGABYTE, KINDS), True),
+        (1, occupied(GIGABYTE + 89 * MEGABYTE, KINDS), False),
+        (1, occupied(GIGABYTE + 100 * MEGABYTE), True),
+        (
+            1,
+            Occupancy([], [], MemoryLeft(10 * GIGABYTE, GIGABYTE + 100 * MEGABYTE), MODEL_SERVER_BYTES),
+            False,
+        ),
+        (10**9, Occupancy([], [], None), True),
+    ],
+)
+def test_a_model_fits_or_does_not(megabytes: int, occupancy: Occupancy, fits: bool) -> None:
+    """The first one counts as documented; loads under way keep what they were promised; of kinds the hungriest counts.
 
-    assert refusal("a", MEGABYTE, occupied(GIGABYTE + 89 * MEGABYTE, [*plain, *scripted]), MARGIN)
-    assert refusal("a", MEGABYTE, occupied(GIGABYTE + 90 * MEGABYTE, [*plain, *scripted]), MARGIN) is None
-
-
-def test_what_others_have_already_is_not_asked_for_again() -> None:
-    memory = MemoryLeft(10 * GIGABYTE, GIGABYTE + 100 * MEGABYTE)
-
-    assert refusal("a", MEGABYTE, Occupancy([], [], memory), MARGIN) is None
-    assert refusal("a", MEGABYTE, Occupancy([], [], memory, MODEL_SERVER_BYTES), MARGIN) is not None
-
-
-def test_without_a_measure_of_memory_every_model_fits() -> None:
-    assert refusal("a", 10**15, Occupancy([], [], None), MARGIN) is None
-
-
-def test_the_first_model_counts_as_documented() -> None:
-    needed_bytes = BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
-
-    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes), MARGIN) is None
-    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes - 1), MARGIN) is not None
+    What others have already is not asked for again; without a measure of memory every model fits.
+    """
+    assert (refusal("a", megabytes * MEGABYTE, occupancy, MARGIN) is None) is fits
