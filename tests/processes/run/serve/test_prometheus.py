@@ -50,6 +50,8 @@ def output_handler(response, context):
         raise ValueError(context.custom_attributes)
     ANSWERS.labels("good").inc()
     return response.content, "application/json"
+
+def health(context): ...
 """
 
 
@@ -79,11 +81,8 @@ def call_grpc(stack: Stack) -> None:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack whose gunicorn has been killed once."""
     folder = tmp_path_factory.mktemp("stack")
-    env = {
-        "SAGEMAKER_GUNICORN_WORKERS": "1",
-        "TFS_PROXY_GRPC_PORT": "0",
-        "TFS_PROXY_RELOAD": "true",  # so that its metric is there, too
-    }
+    # With reload, so that its metric is there, too.
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_GRPC_PORT": "0", "TFS_PROXY_RELOAD": "true"}
     with serving(*stand_in_words(folder, SCRIPT), env=env) as running:
         os.kill(running.children()["gunicorn"][0], signal.SIGKILL)
         running.wait_for_log("gunicorn ended")
