@@ -99,8 +99,7 @@ class Services:
         """A method of PredictionService that runs a servable on a message of this type."""
 
         def handle(message: bytes, context: CallContext) -> bytes:
-            CALLER_WAITS.set(context.is_active)
-            with self._budget() as budget:
+            with self._budget(context) as budget:
                 request = _parsed(request_type, message, budget)
                 with self._counted(_inference_spec(request), api) as servable:
                     answer = run(servable, request, budget)
@@ -109,13 +108,15 @@ class Services:
         return handle
 
     @contextmanager
-    def _budget(self) -> Iterator[MemoryBudget]:
-        """Memory that a message and what is made of it may take together."""
+    def _budget(self, context: CallContext) -> Iterator[MemoryBudget]:
+        """Memory that a message and what is made of it may take together, while a caller waits for it."""
         ledger = RequestLedger(self._ledger)
+        waits = CALLER_WAITS.set(context.is_active)
         try:
             yield budget_of(ledger)
         finally:
             ledger.close()
+            CALLER_WAITS.reset(waits)  # else each call stays open, of which a connection may have so many
 
     def get_model_metadata(self, message: bytes, _context: CallContext) -> bytes:
         request = _parsed(GetModelMetadataRequest, message, budget_of())

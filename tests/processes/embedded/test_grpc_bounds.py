@@ -52,7 +52,7 @@ def test_headers_have_a_limit(channel: grpc.Channel) -> None:
     assert predicted(channel, metadata=[("trace-bin", bytes(range(256))), ("long", "y" * 50_000)]) == [2.5]
     code, _ = refusal(lambda: predicted(channel, metadata=[("long", "y" * 70_000)]))
     assert code == "RESOURCE_EXHAUSTED"
-    assert predicted(channel) == [2.5]
+    assert [predicted(channel) for _ in range(1100)] == [[2.5]] * 1100  # 1,024 may be open, so all have ended
 
 
 def test_a_text_longer_than_clients_take_is_cut(channel: grpc.Channel) -> None:
