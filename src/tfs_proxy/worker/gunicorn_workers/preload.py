@@ -63,7 +63,7 @@ _IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\
 
 _PROC: Final = Path("/proc/self")
 _NOT_TO_BE_FORKED: Final = {"/libtensorflow": "TensorFlow", "/libcuda.so": "CUDA"}
-"""What a library stands for that does not work in a process forked after its import."""
+"""Names for the log, by library, of what does not work in a process forked after its import."""
 
 
 def on_starting(server: Any) -> None:
@@ -102,7 +102,7 @@ def post_fork(_server: Any, _worker: Any) -> None:
 
 
 class NotToBeForked(Exception):
-    """What ``model_fn`` has left in this process would be broken, or shared, in its forks."""
+    """Threads, descriptors or libraries that ``model_fn`` has left would be broken, or shared, in forks."""
 
 
 def _load_model(deployment: Deployment, error_log: logging.Logger) -> None:
