@@ -24,6 +24,18 @@ def hold(path):
 """
 """The beginning of a script whose calls can be held."""
 
+MODEL_SCRIPT = f"""{SCRIPT}
+def model_fn(model_dir):
+    return "answered"
+
+
+def transform_fn(model, data, content_type, accept):
+    if data.startswith(b"/"):
+        hold(data.decode())
+    return model, "text/plain"
+"""
+"""A script that is the model, and holds a call with a path as its body."""
+
 
 class Gate:
     """A gate in a new folder; shut, until ``open`` is called."""

@@ -12,23 +12,13 @@ from support.multi_model import serving_many
 from support.ports import free_port
 from support.stack import serving
 
-SCRIPT = f"""{gates.SCRIPT}
-def model_fn(model_dir):
-    return "answered"
-
-
-def transform_fn(model, data, content_type, accept):
-    if data.startswith(b"/"):
-        hold(data.decode())
-    return model, "text/plain"
-"""
 TEXT = {"Content-Type": "text/plain"}
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """A script that is the model."""
-    return pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT})
+    return pack(tmp_path / "model.tar.gz", {"code/inference.py": gates.MODEL_SCRIPT})
 
 
 @NEEDS_NGINX

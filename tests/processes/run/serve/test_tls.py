@@ -23,16 +23,6 @@ from support.transform_command import transform
 from tfs_proxy.tools.client import Client, NotAnswered
 
 pytestmark = NEEDS_NGINX
-SCRIPT = f"""{gates.SCRIPT}
-def model_fn(model_dir):
-    return "answered"
-
-
-def transform_fn(model, data, content_type, accept):
-    if data.startswith(b"/"):
-        hold(data.decode())
-    return model, "text/plain"
-"""
 HEALTH, READY = "/grpc.health.v1.Health/Check", "/inference.GRPCInferenceService/ServerReady"
 TEXT = {"Content-Type": "text/plain"}
 
@@ -40,7 +30,7 @@ TEXT = {"Content-Type": "text/plain"}
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """A script that is the model."""
-    return pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT})
+    return pack(tmp_path / "model.tar.gz", {"code/inference.py": gates.MODEL_SCRIPT})
 
 
 def files(authority: Authority, key: Path, *, asks_clients: bool = False) -> Mapping[str, str]:
