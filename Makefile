@@ -68,7 +68,7 @@ test-oldest: $(READY) try-nginx  ## try the same with the oldest packages that p
 	@scripts/make-oldest build/oldest
 	build/oldest/bin/python -m pytest -W "ignore:Protobuf gencode version" tests/contract
 
-JUDGES := kserve mlserver openapi_client sagemaker3 sbom schemathesis stores tritonclient typing workflows
+JUDGES := chart kserve mlserver openapi_client sagemaker3 sbom schemathesis stores tritonclient typing workflows
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
