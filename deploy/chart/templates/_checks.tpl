@@ -1,0 +1,61 @@
+{{/* Refuses values that can't work together, by a sentence that says what to do; the schema refuses what is wrong alone. */}}
+{{- define "tfs-proxy.check" -}}
+{{- include "tfs-proxy.checkModel" . -}}
+{{- include "tfs-proxy.checkCallers" . -}}
+{{- include "tfs-proxy.checkScaling" . -}}
+{{- $owned := dict "SAGEMAKER_MODEL_URI" "model.uri" "SAGEMAKER_MULTI_MODEL" "model.multiModel" "TFS_PROXY_MODEL_NAME" "model.name" "TFS_PROXY_GRPC_PORT" "grpc.enabled" "TFS_PROXY_TLS_CERTIFICATE" "tls.secretName" "TFS_PROXY_TLS_KEY" "tls.secretName" "TFS_PROXY_TLS_CLIENT_CA" "tls.clientCa.secretName" "TFS_PROXY_API_KEYS" "keys.api.secretName" "TFS_PROXY_ADMIN_KEYS" "keys.admin.secretName" -}}
+{{- range $name, $value := .Values.settings -}}
+{{- with get $owned $name }}{{ fail (printf "settings.%s: the chart sets this variable; set %s in its place." $name .) }}{{ end -}}
+{{- if has $name (list "SAGEMAKER_BIND_TO_PORT" "SAGEMAKER_SAFE_PORT_RANGE") }}{{ fail (printf "settings.%s: probes, Service and NetworkPolicy know the ports 8080 and 8500; leave it out, and choose service.port." $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tfs-proxy.checkModel" -}}
+{{- $model := .Values.model -}}
+{{- $given := compact (list $model.uri $model.volume.claimName $model.volume.image.reference) -}}
+{{- if not $given }}{{ fail "model.uri is empty: say where the model is, such as --set model.uri=s3://bucket/model.tar.gz, or give model.volume.claimName or model.volume.image.reference." }}{{ end -}}
+{{- if gt (len $given) 1 }}{{ fail (printf "model: %s exclude each other; give one of model.uri, model.volume.claimName and model.volume.image.reference." (join " and " $given)) }}{{ end -}}
+{{- if and $model.uri (not (regexMatch "^(s3|gs|az|https?)://[^/]+" $model.uri)) }}{{ fail (printf "model.uri is %q: it must begin with s3://, gs://, az:// or https://, and a name; for a folder in a volume set model.volume.claimName." $model.uri) }}{{ end -}}
+{{- if and $model.multiModel (regexMatch "^https?://" $model.uri) }}{{ fail (printf "model.multiModel: archives below %s can't be listed; give a prefix at s3://, gs:// or az://, or a volume." $model.uri) }}{{ end -}}
+{{- if and $model.multiModel $model.name }}{{ fail "model.name names one model, and model.multiModel serves many, each by its archive's name: leave one of the two out." }}{{ end -}}
+{{- if and $model.volume.image.reference (semverCompare "<1.31-0" .Capabilities.KubeVersion.Version) }}{{ fail (printf "model.volume.image: Kubernetes %s has no image volumes; they came with 1.31." .Capabilities.KubeVersion.Version) }}{{ end -}}
+{{- if ne $model.cache.type "none" -}}
+{{- if not $model.uri }}{{ fail (printf "model.cache.type is %s, and model.uri is empty: a cache keeps what an address names; a volume needs none." $model.cache.type) }}{{ end -}}
+{{- if $model.multiModel }}{{ fail "model.cache keeps one archive, and model.multiModel loads many on demand: leave one of the two out." }}{{ end -}}
+{{- end -}}
+{{- $limit := include "tfs-proxy.mebibytes" (dig "limits" "ephemeral-storage" "" .Values.resources) | int -}}
+{{- $used := include "tfs-proxy.mebibytes" .Values.tmp.sizeLimit | int -}}
+{{- if eq $model.cache.type "emptyDir" }}{{ $used = add $used (include "tfs-proxy.mebibytes" $model.cache.size | int) | int }}{{ end -}}
+{{- if and $limit (ge $used $limit) }}{{ fail (printf "resources.limits.ephemeral-storage is %dMi, and tmp.sizeLimit, with model.cache.size of an emptyDir, takes %dMi: a full /tmp would evict the pod; raise the limit above it." $limit $used) }}{{ end -}}
+{{- end -}}
+
+{{- define "tfs-proxy.checkCallers" -}}
+{{- if and .Values.tls.clientCa.secretName (not .Values.tls.secretName) }}{{ fail "tls.clientCa.secretName asks clients for certificates, which needs TLS: set tls.secretName, too." }}{{ end -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}{{ fail "ingress.enabled: ingress.hosts is empty; give the name that clients ask for." }}{{ end -}}
+{{- with .Values.route -}}
+{{- if and .enabled (not .parentRefs) }}{{ fail "route.enabled: route.parentRefs is empty; name a Gateway, such as [{name: gateway}]." }}{{ end -}}
+{{- if and .grpc.enabled (not .enabled) }}{{ fail "route.grpc.enabled needs route.enabled." }}{{ end -}}
+{{- range .grpc.hostnames }}{{ if has . $.Values.route.hostnames }}{{ fail (printf "route.grpc.hostnames: %s is in route.hostnames, too; on one listener a name belongs to one kind of route, so give gRPC a name of its own." .) }}{{ end }}{{ end -}}
+{{- if and .grpc.enabled (not $.Values.grpc.enabled) }}{{ fail "route.grpc.enabled: grpc.enabled is false, so there is no gRPC to lead to." }}{{ end -}}
+{{- end -}}
+{{- with .Values.monitoring.podMonitor -}}
+{{- if and .enabled $.Values.keys.api.secretName (not .authorization) }}{{ fail "monitoring.podMonitor.authorization is empty, and keys.api.secretName asks for a key at /metrics, too: give {credentials: {name: SECRET, key: KEY}}." }}{{ end -}}
+{{- if and .enabled $.Values.tls.clientCa.secretName (not .tlsConfig) }}{{ fail "monitoring.podMonitor.tlsConfig is empty, and tls.clientCa.secretName asks for a certificate at /metrics, too: give cert and keySecret." }}{{ end -}}
+{{- end -}}
+{{- if and (gt (int .Values.gpu.count) 0) (not .Values.image.tag) (ne (include "tfs-proxy.variant" .) "gpu") }}{{ fail (printf "image.variant is %s, which uses no GPU, and gpu.count is %v: leave image.variant empty, or set gpu." .Values.image.variant .Values.gpu.count) }}{{ end -}}
+{{- end -}}
+
+{{- define "tfs-proxy.checkScaling" -}}
+{{- with .Values.autoscaling -}}
+{{- if ne .by "none" -}}
+{{- if gt (int .minReplicas) (int .maxReplicas) }}{{ fail (printf "autoscaling.minReplicas is %v, above maxReplicas, %v." .minReplicas .maxReplicas) }}{{ end -}}
+{{- if and (eq (int .minReplicas) 0) (ne .by "keda-http") }}{{ fail (printf "autoscaling.minReplicas is 0, and autoscaling.by is %s: without a pod nobody measures that; set by: keda-http, or at least 1." .by) }}{{ end -}}
+{{- if and (eq .by "cpu") (not (dig "requests" "cpu" "" $.Values.resources)) }}{{ fail "autoscaling.by is cpu, a percentage of resources.requests.cpu, which is not set." }}{{ end -}}
+{{- if and (eq .by "keda-http") $.Values.tls.secretName }}{{ fail "autoscaling.by is keda-http, whose interceptor asks the pods without TLS: end TLS in front of it, and leave tls.secretName empty." }}{{ end -}}
+{{- if and (eq .by "keda-http") $.Values.route.enabled $.Values.route.canary.service }}{{ fail "route.canary.service: with autoscaling.by keda-http both releases are behind the same interceptor, which divides nothing: use another autoscaler for a canary." }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.probes.startup -}}
+{{- if le (int $.Values.progressDeadlineSeconds) (int (mul .periodSeconds .failureThreshold)) }}{{ fail (printf "progressDeadlineSeconds is %v, and probes.startup lasts %d: a rollout would count as failed while pods start; raise it." $.Values.progressDeadlineSeconds (int (mul .periodSeconds .failureThreshold))) }}{{ end -}}
+{{- end -}}
+{{- end -}}
