@@ -96,7 +96,13 @@ image-embedded:  ## build tfs-proxy:embedded, with the embedded model server; ne
 sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) into build/
 	@scripts/copy-sbom $(or $(IMAGE),embedded)
 
-.PHONY: publish publish-docs publish-notes save-image load-image publish-image publish-manifests
+# Where a release's images and chart stand; a fork writes its own into [project.urls].
+IMAGES ?= $(shell sed -n 's|^Images = "https://\(.*\)"|\1|p' pyproject.toml)
+CHART ?= $(shell sed -n 's|^Chart = "https://\(.*\)"|\1|p' pyproject.toml)
+# Name and digest of what was pushed, for the steps of a workflow that attest it.
+PUSHED = printf 'name=%s\ndigest=%s\n' $(1) $(2) | tee -a "$${GITHUB_OUTPUT:-/dev/null}"
+DIGEST = "$$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' $(1))"
+.PHONY: publish publish-docs publish-notes save-image load-image publish-image publish-manifest publish-chart
 publish: $(READY)  ## upload the files of `make release` to a package index (UV_PUBLISH_URL, UV_PUBLISH_TOKEN; see uv publish)
 	$(BIN)/uv publish build/release/tfs_proxy-*
 publish-docs: $(READY)  ## add the documentation of `make release` to the branch gh-pages of this clone's origin
@@ -104,20 +110,23 @@ publish-docs: $(READY)  ## add the documentation of `make release` to the branch
 	$(BIN)/python scripts/publish_docs.py "$$(git remote get-url origin)"
 publish-notes:  ## make a release of the tag TAG on GitHub, with the files and notes of `make release`
 	gh release create "$(TAG)" --verify-tag --title "$(TAG)" --notes-file build/release/RELEASE_NOTES.md \
-		build/release/*.whl build/release/*.tar.gz build/release/*.json build/release/SHA256SUMS
+		build/release/*.whl build/release/*.tar.gz build/release/*.tgz build/release/*.json build/release/SHA256SUMS
 save-image:  ## write tfs-proxy:IMAGE into build/image/
 	mkdir -p build/image
 	docker save tfs-proxy:$(IMAGE) | gzip -1 >build/image/$(IMAGE).tar.gz
 load-image:  ## take tfs-proxy:IMAGE out of build/image/
 	docker load <build/image/$(IMAGE).tar.gz
-publish-image:  ## push tfs-proxy:IMAGE to REPOSITORY:TAG
-	docker tag tfs-proxy:$(IMAGE) $(REPOSITORY):$(TAG)
-	docker push $(REPOSITORY):$(TAG)
-publish-manifests:  ## make REPOSITORY:TAG-cpu, -gpu and -embedded of what was pushed for each architecture
-	docker buildx imagetools create --tag $(REPOSITORY):$(TAG)-cpu $(REPOSITORY):$(TAG)-cpu-amd64
-	docker buildx imagetools create --tag $(REPOSITORY):$(TAG)-gpu $(REPOSITORY):$(TAG)-gpu-amd64
-	docker buildx imagetools create --tag $(REPOSITORY):$(TAG)-embedded \
-		$(REPOSITORY):$(TAG)-embedded-amd64 $(REPOSITORY):$(TAG)-embedded-arm64
+publish-image:  ## push tfs-proxy:IMAGE to the registry of [project.urls], as TAG
+	docker tag tfs-proxy:$(IMAGE) $(IMAGES):$(TAG)
+	docker push $(IMAGES):$(TAG)
+	@$(call PUSHED,$(IMAGES),$(call DIGEST,$(IMAGES):$(TAG)))
+publish-manifest:  ## make TAG of what was pushed for each of ARCHITECTURES
+	docker buildx imagetools create --prefer-index=false --tag $(IMAGES):$(TAG) \
+		$(ARCHITECTURES:%=$(IMAGES):$(TAG)-%)
+	@$(call PUSHED,$(IMAGES),$(call DIGEST,$(IMAGES):$(TAG)))
+publish-chart:  ## push the chart of `make release` to the registry of [project.urls]
+	helm push build/release/$(notdir $(CHART))-*.tgz oci://$(patsubst %/,%,$(dir $(CHART))) 2>&1 | tee build/pushed-chart
+	@$(call PUSHED,$(CHART),"$$(sed -n 's/^Digest: //p' build/pushed-chart)")
 
 .PHONY: prove-transform
 prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory

@@ -1,6 +1,7 @@
 """README, CONTRIBUTING and the site's sources: short, with links that lead somewhere."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,26 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
 
 def test_the_readme_installs_this_release() -> None:
     assert f"./tfs_proxy-{tfs_proxy.__version__}-py3-none-any.whl[embedded]" in README.read_text()
+
+
+def test_a_release_stands_where_the_project_says() -> None:
+    """`[project.urls]` has its addresses: who repeats one repeats all of it, with this version or none."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    names = [url.removeprefix("https://") for url in urls.values()]
+    images, chart, wheels = (urls[key].removeprefix("https://") for key in ("Images", "Chart", "Download"))
+    ours = "|".join(re.escape("/".join(name.split("/")[:2])) for name in names)
+    paths = [README, *(path for room in ("docs", "deploy", ".github") for path in (ROOT / room).rglob("*.*"))]
+    texts = {path: path.read_text() for path in paths if path.suffix in {".md", ".yaml", ".yml", ".txt"}}
+    said = [found for text in texts.values() for found in re.findall(rf"(?:{ours})[\w./:-]*[\w/]", text)]
+    tag = rf"{re.escape(images)}:v{re.escape(tfs_proxy.__version__)}-(cpu|gpu|embedded)(-arm64)?"
+
+    assert [
+        name
+        for name in said
+        if not re.match("|".join(rf"{re.escape(each)}(?![\w-])" for each in names), name)
+    ] == []
+    assert [name for name in said if name.startswith(f"{images}:") and not re.fullmatch(tag, name)] == []
+    for path in (README, ROOT / "docs" / "start" / "install.md"):
+        assert [
+            name for name in (f"{images}:", f"oci://{chart}", f"https://{wheels}") if name not in texts[path]
+        ] == []
