@@ -12,13 +12,18 @@ import kubernetes_validate
 import pytest
 import yaml
 
+import tfs_proxy
 from support import kserve_schema
 from tfs_proxy.observe import catalogue
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 IN_FLIGHT = "autoscaler-in-flight.yaml"
-RUNTIMES = {"servingruntime.yaml": ["v1", "v2"], "servingruntime-grpc.yaml": ["grpc-v2"]}
+RUNTIMES = {
+    "../kserve/servingruntime.yaml": ["v1", "v2"],
+    "../kserve/servingruntime-grpc.yaml": ["grpc-v1", "grpc-v2"],
+}
+EXAMPLES = sorted((ROOT / "deploy" / "kserve" / "examples").iterdir())
 NATIVE = ("deployment.yaml", "service.yaml", "autoscaler.yaml", "disruptionbudget.yaml")
 COMPOSE = ROOT / "docker-compose.yml"
 (EXPOSED,) = re.findall(r"^EXPOSE (\d+) ", (ROOT / "Dockerfile.cpu").read_text(), re.MULTILINE)
@@ -61,7 +66,8 @@ def test_manifests_fit_the_schemas_of_kubernetes(name: str) -> None:
 def test_serving_runtimes_fit_kserves_schema_and_their_pods_that_of_kubernetes(name: str) -> None:
     """KServe's own fields as its SDK has them, containers and volumes as those of a pod."""
     runtime = read(KUBERNETES / name)
-    jsonschema.validate(runtime, kserve_schema.schema("V1alpha1ServingRuntime"))
+    for kind in ("ServingRuntime", "ClusterServingRuntime"):
+        jsonschema.validate({**runtime, "kind": kind}, kserve_schema.schema(f"V1alpha1{kind}"))
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -74,7 +80,24 @@ def test_serving_runtimes_fit_kserves_schema_and_their_pods_that_of_kubernetes(n
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
     assert runtime["spec"]["containers"][0]["args"] == ["serve", "/mnt/models"]
     assert runtime["spec"]["protocolVersions"] == RUNTIMES[name]
+    formats = [(each["version"], each["autoSelect"]) for each in runtime["spec"]["supportedModelFormats"]]
+    assert formats == [("1", True), ("2", True)]
     assert {"name": "TFS_PROXY_MODEL_NAME", "value": "{{.Name}}"} in runtime["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_fit_kserves_schema_and_get_a_runtime_by_format_and_protocol(path: Path) -> None:
+    """What stands beside an InferenceService is Kubernetes' own; a GPU's image is that of this version."""
+    *others, service = yaml.safe_load_all(path.read_text())
+    jsonschema.validate(service, kserve_schema.schema("V1beta1InferenceService"))
+    for other in others:
+        kubernetes_validate.validate(other, "1.30", strict=True)
+    model = service["spec"]["predictor"]["model"]
+
+    assert "runtime" not in model
+    assert model["modelFormat"] == {"name": "tensorflow"}
+    assert [name for name in RUNTIMES if model.get("protocolVersion", "v1") in RUNTIMES[name]] != []
+    assert model.get("runtimeVersion", f"v{tfs_proxy.__version__}-gpu") == f"v{tfs_proxy.__version__}-gpu"
 
 
 def test_serving_runtimes_differ_in_protocol_port_and_probes_alone() -> None:
@@ -125,12 +148,12 @@ def test_pods_may_read_models_by_a_role_or_a_secret_that_the_guide_makes() -> No
     assert f"create secret generic {secret['secretRef']['name']}" in guide.read_text()
     assert secret["secretRef"]["optional"] is True
     applied = set(re.findall(r"-f deploy/kubernetes/(\S+)", guide.read_text()))
-    assert applied == {"serviceaccount.yaml", *NATIVE, *RUNTIMES, IN_FLIGHT}
+    assert applied == {"serviceaccount.yaml", *NATIVE, IN_FLIGHT}
 
 
 def test_what_kserve_would_refuse_is_found() -> None:
     """A wrong type, at any depth."""
-    runtime = read(KUBERNETES / "servingruntime.yaml")
+    runtime = read(KUBERNETES / "../kserve/servingruntime.yaml")
     runtime["spec"]["supportedModelFormats"] = [{"name": "tensorflow", "version": 2}]
 
     with pytest.raises(jsonschema.ValidationError, match="2 is not of type 'string'"):
@@ -229,7 +252,7 @@ def test_the_parts_find_each_other() -> None:
 def test_prometheus_and_kserve_scrape_the_port_that_serves() -> None:
     """By annotations, which are strings."""
     deployment = read(KUBERNETES / "deployment.yaml")["spec"]["template"]
-    runtime = read(KUBERNETES / "servingruntime.yaml")["spec"]
+    runtime = read(KUBERNETES / "../kserve/servingruntime.yaml")["spec"]
 
     assert deployment["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true",
