@@ -170,6 +170,7 @@ audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins
 bench: $(READY) try-nginx  ## measure rates, CPU time, start-up and memory; WRITE=1 writes them into the documentation
 	@scripts/install-program wrk --if-allowed
 	$(BIN)/python benchmarks/serving.py $(if $(WRITE),--write) $(OPTIONS)
+	$(if $(WRITE),$(BIN)/python benchmarks/scale.py --write)
 
 .PHONY: bench-multi-model
 bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memory, cost of a request, p99 while others load

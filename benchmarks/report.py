@@ -1,6 +1,7 @@
 """Turns the results of `serving.py` into Markdown tables and a picture, and writes them into the pages."""
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ OWN_PARTS = ("nginx", "workers", SUPERVISOR, MODEL_SERVER)
 SHOWN_CONNECTIONS = 8
 LABEL_WIDTH, BAR_WIDTH, LINE_HEIGHT = 300, 270, 22
 OURS, OTHERS = "#2f7d4f", "#8b95a5"
+LINES = (OTHERS, "#c2571a", "#2563a8", OURS)
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,49 @@ def bars(title: str, groups: Iterable[tuple[str, Sequence[tuple[str, float]]]], 
                 f'<text x="{LABEL_WIDTH + 10 + width:.0f}" y="{y + 14}">{_shown(rate)} requests/s</text>',
             ]
         y += LINE_HEIGHT + 12
-    width = LABEL_WIDTH + BAR_WIDTH + 150
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" height="{y}" role="img"'
+    return svg(title, LABEL_WIDTH + BAR_WIDTH + 150, y, parts)
+
+
+def curves(
+    title: str,
+    minutes: int,
+    panels: Iterable[tuple[str, float, str, Sequence[Sequence[float]]]],
+    names: Sequence[str],
+) -> str:
+    """Panels one above the other, with a line for each name over the minutes, as SVG.
+
+    A panel has a heading, its highest value and that one's unit; a single line in it is nobody's.
+    """
+    parts, y, left, width, height = list[str](), 30.0, 70, 620, 80
+    for heading, most, unit, rows in panels:
+        parts.append(f'<text x="10" y="{y - 8:g}" font-weight="bold">{escape(heading)}</text>')
+        for share in (0, 0.5, 1):
+            at = y + height * (1 - share)
+            parts.append(f'<path d="M{left} {at:g}H{left + width}" stroke="#d5d9e0"/>')
+            parts.append(
+                f'<text x="{left - 8}" y="{at + 4:g}" text-anchor="end">{most * share:,g}{unit}</text>'
+            )
+        for row, color in zip(rows, LINES if len(rows) > 1 else ("#000000",), strict=True):
+            scaled = [y + height * (1 - min(value / most, 1)) for value in row]
+            points = " ".join(
+                f"{left + width * (at + 0.5) / len(row):.0f},{v:.0f}" for at, v in enumerate(scaled)
+            )
+            parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
+        y += height + 34
+    for minute in range(0, minutes + 1, 5):
+        parts.append(
+            f'<text x="{left + width * minute / minutes:.0f}" y="{y - 16:g}" text-anchor="middle">{minute} min</text>'
+        )
+    for name, color in zip(names, LINES, strict=True):
+        y += 18
+        parts.append(f'<path d="M{left} {y - 4:g}h30" stroke="{color}" stroke-width="3"/>')
+        parts.append(f'<text x="{left + 40}" y="{y:g}">{escape(name)}</text>')
+    return svg(title, left + width + 30, round(y) + 14, parts)
+
+
+def svg(title: str, width: int, height: int, parts: Iterable[str]) -> str:
+    """The parts as a picture, on white, which is read in the dark, too."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
     style = 'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="#ffffff"/>'
     return f"{head} {style}<title>{escape(title)}</title>{''.join(parts)}</svg>\n"
 
@@ -123,6 +166,16 @@ def replace_section(page: Path, name: str, text: str) -> None:
     if not (found and closed):
         raise ValueError(f"{page} lacks the markers {begin} and {end}")
     page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
+def measured(page: Path) -> dict[str, float]:
+    """Our best rate of each piece of work, from the page that has the rates."""
+    _, _, rest = page.read_text().partition(BEGIN.format("ratios"))
+    table, _, _ = rest.partition(END.format("ratios"))
+    best: dict[str, float] = {}
+    for work, rate in re.findall(r"^\| ([^|]+) \| \d+ \| ([\d,.]+) \|", table, re.MULTILINE):
+        best[work] = max(best.get(work, 0.0), float(rate.replace(",", "")))
+    return best
 
 
 def _rate(side: Side) -> str:
