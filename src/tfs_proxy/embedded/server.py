@@ -237,7 +237,7 @@ class Server:
             await asyncio.sleep(_LOOK_SECONDS)
         if not rest.should_exit:
             log.info("Exporting HTTP/REST API at:%s:%d ...", *port.getsockname()[:2])
-            await rest.serve([port])
+            await rest.serve([port, *(port.dup() for _ in range(7))])  # uvloop accepts one a turn from each
 
 
 async def _cut_off_at(
