@@ -11,7 +11,7 @@ from support.judges import judge
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
-from support.browser import CHROMIUM, DRIVER, Browser, browsing, url_of
+from support.browser import CHROMIUM, DRIVER, Browser, browsing
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -50,7 +50,7 @@ def printed(browser: Browser) -> str:
 def test_a_version_is_asked_by_number_and_label(
     stack: Stack, browser: Browser, choice: str, answer: float
 ) -> None:
-    browser.open(url_of(stack))
+    browser.visit(stack)
     browser.choose("#version", choice)
     browser.fill("#panel-form [data-input=x]", "2")
     assert browser.send().startswith("200 OK")
@@ -64,7 +64,7 @@ def test_several_tensors_go_with_their_types(
     browser: Browser,
 ) -> None:
     """Inputs of several types as the form has them, and every output of the model."""
-    browser.open(url_of(stack))
+    browser.visit(stack)
     browser.choose("#model", "multi_io")
     browser.fill("#panel-form [data-input=a]", "1, 2, 3")
     browser.fill("#panel-form [data-input=b]", "20")

@@ -34,10 +34,19 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
-    def open(self, url: str) -> None:
-        """Open the page, and wait until it knows what is served."""
-        self.driver.get(url)
-        self.wait(lambda: self.find("body[data-ready]"), "the page is ready")
+    def visit(self, running: Running) -> None:
+        """Open the page of a server, and wait until it knows what is served."""
+        self.driver.get(url_of(running))
+        self.wait_ready(running)
+
+    def wait_ready(self, running: Running) -> None:
+        """Wait until the page knows what is served; fails with what browser and server have said."""
+        wait_until(
+            lambda: self.find("body[data-ready]"),
+            WAIT_SECONDS,
+            "the page is ready",
+            details=lambda: "\n".join([self.text("body"), *self.complaints(), running.log]),
+        )
 
     def find(self, selector: str) -> WebElement | None:
         """The first element of a CSS selector, or None."""

@@ -12,6 +12,8 @@ from pathlib import Path
 PORTS = range(4000, 8000)
 """Below those that the kernel gives to clients, that the product chooses for itself, and that Ray uses."""
 BLOCK = 100
+REFUSED_BY_BROWSERS = {4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697}
+"""The Fetch standard's bad ports among them: chromium shows a page of its own instead of asking."""
 
 
 def free_port() -> int:
@@ -35,10 +37,10 @@ def free_range(count: int) -> int:
 
 def _own_ports() -> Iterator[int]:
     """The ports of one block after the other; from the first again once other processes have all the rest."""
-    own: list[range] = []
+    own: list[list[int]] = []
     for low in PORTS[::BLOCK]:
         if _claim(low):
-            own.append(range(low, low + BLOCK))
+            own.append([port for port in range(low, low + BLOCK) if port not in REFUSED_BY_BROWSERS])
             yield from own[-1]
     yield from itertools.cycle(itertools.chain(*own))
 

@@ -20,7 +20,7 @@ const IS_TEXT = /json|csv|plain/;
 const MOST_EDITED_BYTES = 1024 * 1024;
 const METHODS = { "tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress" };
 const LABEL = "label:"; // before the label, in the value of its option
-const LOOK_MILLISECONDS = 10_000;
+const [AGAIN_MILLISECONDS, LOOK_MILLISECONDS] = [2000, 10_000];
 const state = { facts: null, places: {}, file: null, way: "form", client: 0, filled: null };
 
 const versionsOf = (model) => state.facts.models[model] ?? {};
@@ -331,9 +331,20 @@ function watchModels() {
   setInterval(() => document.hidden || look(), LOOK_MILLISECONDS);
 }
 
+// What has failed, say while the server starts, is tried again; the pill above says why.
+async function firstFacts() {
+  try {
+    return await getFacts();
+  } catch (error) {
+    if (error.status === 401) throw error; // nobody has given a key
+    await new Promise((resolve) => { setTimeout(resolve, AGAIN_MILLISECONDS); });
+    return firstFacts();
+  }
+}
+
 async function start() {
   watch();
-  takeFacts(await getFacts());
+  takeFacts(await firstFacts());
   byId("server").textContent = state.facts.server;
   byId("title").textContent = state.facts.defaultModel || "tfs_proxy";
   document.title = `${state.facts.defaultModel || "tfs_proxy"}: try the model`;

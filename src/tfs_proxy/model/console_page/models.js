@@ -6,7 +6,7 @@ const NOT_LOADED = "not loaded";
 
 async function getJson(path) {
   const answer = await askServer(path, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(`${path} answers ${answer.status}`);
+  if (!answer.ok) throw Object.assign(new Error(`${path} answers ${answer.status}`), { status: answer.status });
   return answer.json();
 }
 

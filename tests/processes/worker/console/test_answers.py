@@ -13,7 +13,7 @@ from support.archives import pack, stand_in_archive
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
-from support.browser import CHROMIUM, DRIVER, Browser, url_of
+from support.browser import CHROMIUM, DRIVER, Browser
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -69,7 +69,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def test_a_declared_type_fills_form_and_editor(described: Stack, browser: Browser) -> None:
     """A field for each member, the example as text; what is sent is what the fields say."""
-    browser.open(url_of(described))
+    browser.visit(described)
     assert json.loads(browser.element("#body").get_attribute("value") or "") == {
         "title": "Heat",
         "years": [1995],
@@ -88,7 +88,7 @@ def test_a_declared_type_fills_form_and_editor(described: Stack, browser: Browse
 def test_the_page_s_own_requests_are_no_figures(described: Stack, browser: Browser) -> None:
     """It asks for /ping and /metrics all the time, and for files that may be missing; inferences count."""
     described.ask("GET", "/nowhere")
-    browser.open(url_of(described))
+    browser.visit(described)
     before = int(browser.text("#errors-note").split()[1])
     assert browser.text("#errors") == "0"
     browser.send()
@@ -139,7 +139,7 @@ def send_csv(browser: Browser, accept: str) -> str:
 
 def test_csv_is_a_table(plain: Stack, browser: Browser) -> None:
     """A row for each record, and the text beside it."""
-    browser.open(url_of(plain))
+    browser.visit(plain)
     assert send_csv(browser, "text/csv").startswith("200 OK")
     assert cells(browser) == [["2.5"], ["3.5"], ["4.5"]]
     assert "text/csv" in browser.text("#facts")
@@ -150,7 +150,7 @@ def test_csv_is_a_table(plain: Stack, browser: Browser) -> None:
 
 def test_npy_is_read(plain: Stack, browser: Browser) -> None:
     """The page reads numpy's bytes: dtype, shape and values."""
-    browser.open(url_of(plain))
+    browser.visit(plain)
     assert send_csv(browser, "application/x-npy").startswith("200 OK")
     browser.click("#views button:not([aria-pressed=true]):nth-last-child(2)")
     assert cells(browser) == [["2.5"], ["3.5"], ["4.5"]]
@@ -163,7 +163,7 @@ def test_npy_that_is_dropped_is_decoded(plain: Stack, browser: Browser, tmp_path
     """A file of numpy's goes out as it is."""
     path = tmp_path / "x.npy"
     np.save(path, np.array([1.0, 3.0], np.float32))
-    browser.open(url_of(plain))
+    browser.visit(plain)
     browser.drop("#drop", path)
     browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
     assert browser.send().startswith("200 OK")
@@ -174,7 +174,7 @@ def test_npy_that_is_dropped_is_decoded(plain: Stack, browser: Browser, tmp_path
 
 def test_what_can_t_be_shown_can_be_saved(plain: Stack, browser: Browser) -> None:
     """An npz is a link to its bytes."""
-    browser.open(url_of(plain))
+    browser.visit(plain)
     assert send_csv(browser, "application/x-npz").startswith("200 OK")
     assert browser.text("#answer a").startswith("Save ")
     assert browser.complaints() == []
@@ -182,7 +182,7 @@ def test_what_can_t_be_shown_can_be_saved(plain: Stack, browser: Browser) -> Non
 
 def test_a_picture_is_a_picture(pictures: Stack, browser: Browser) -> None:
     """A PNG that the script returns is drawn, in its own size, under the strict policy."""
-    browser.open(url_of(pictures))
+    browser.visit(pictures)
     browser.click("#tab-text")
     browser.fill("#body", "{}")
     browser.fill("#accept", "image/png")
@@ -194,7 +194,7 @@ def test_a_picture_is_a_picture(pictures: Stack, browser: Browser) -> None:
 
 def test_pixels_are_a_picture_too(pictures: Stack, browser: Browser) -> None:
     """Numbers of a picture's shape are drawn from black to white; a table and JSON are a button away."""
-    browser.open(url_of(pictures))
+    browser.visit(pictures)
     browser.click("#tab-text")
     browser.fill("#body", "{}")
     browser.fill("#accept", "application/json")

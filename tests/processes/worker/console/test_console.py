@@ -56,7 +56,7 @@ def held_back(number: int) -> tuple[Path, int]:
 def test_a_dropped_image_is_read(digits: Stack, browser: Browser, number: int) -> None:
     """A held-back PNG is dropped and sent: the digit stands there, with times; nothing outside was asked."""
     path, digit = held_back(number)
-    browser.open(url_of(digits))
+    browser.visit(digits)
     browser.drop("#drop", path)
     browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
     assert browser.element("#content-type").get_attribute("value") == "image/png"
@@ -73,7 +73,7 @@ def test_a_dropped_image_is_read(digits: Stack, browser: Browser, number: int) -
 
 def test_the_page_says_what_is_served(digits: Stack, browser: Browser) -> None:
     """Model, version, signature, script and readiness are there."""
-    browser.open(url_of(digits))
+    browser.visit(digits)
     served = browser.text("#served")
     for part in ("digits, version 1", "serving_default", "image", "float [?, 8, 8, 1]", "inference.py"):
         assert part in served
@@ -85,7 +85,7 @@ def test_the_page_says_what_is_served(digits: Stack, browser: Browser) -> None:
 def test_everybody_can_use_it(digits: Stack, browser: Browser, width: int, height: int, dark: bool) -> None:
     """On a desk and on a phone, light and dark, axe-core finds nothing serious and nothing is cut off."""
     browser.look(width, height, dark=dark)
-    browser.open(url_of(digits))
+    browser.visit(digits)
     path, _ = held_back(0)
     browser.drop("#drop", path)
     browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
@@ -99,7 +99,7 @@ def test_everybody_can_use_it(digits: Stack, browser: Browser, width: int, heigh
 
 def test_a_form_of_the_signature_is_answered(named: Stack, browser: Browser) -> None:
     """The form has a field for each input; its request is decoded as the server says, and answered."""
-    browser.open(url_of(named))
+    browser.visit(named)
     names = [
         each.get_attribute("data-input")
         for each in browser.driver.find_elements("css selector", "#panel-form textarea")
@@ -113,7 +113,7 @@ def test_a_form_of_the_signature_is_answered(named: Stack, browser: Browser) -> 
 def test_a_plain_value_for_a_list_of_one(saved_models: Path, browser: Browser) -> None:
     """The form writes it as the signature has it, since plain values of several inputs mix their records."""
     with serving(str(saved_models / "bare"), "--model-server", "embedded") as stack:
-        browser.open(url_of(stack))
+        browser.visit(stack)
         browser.choose("#signature", "one_each")
         browser.fill("#panel-form [data-input=x]", "5")
         assert browser.send().startswith("200 OK")
@@ -122,7 +122,7 @@ def test_a_plain_value_for_a_list_of_one(saved_models: Path, browser: Browser) -
 
 def test_a_wrong_shape_is_explained_at_its_field(bare_digits: Stack, browser: Browser) -> None:
     """The server's sentence about an input stands at the field of that input, which has the focus."""
-    browser.open(url_of(bare_digits))
+    browser.visit(bare_digits)
     browser.fill("#panel-form [data-input=image]", "1, 2, 3, 4")
     assert browser.send().startswith("400")
     field = browser.wait(lambda: browser.find("[aria-invalid=true]"), "a field is marked")
@@ -150,7 +150,7 @@ def test_a_model_of_pictures_opens_on_file(model_files: Path, tmp_path: Path, br
         return browser.element("#content-type").get_attribute("value")
 
     with serving(str(model_files / "picture"), "--model-server", "embedded") as stack:
-        browser.open(url_of(stack))
+        browser.visit(stack)
         assert browser.element("#tab-file").get_attribute("aria-selected") == "true"
         assert content_type() == "application/x-image"
         browser.drop("#drop", broken)
@@ -169,9 +169,19 @@ def test_a_model_of_pictures_opens_on_file(model_files: Path, tmp_path: Path, br
         assert "PNG" in sentence
 
 
+def test_a_request_for_the_facts_that_fails_is_sent_again(named: Stack, browser: Browser) -> None:
+    """A page that is opened while the server does not answer comes to life once it does."""
+    browser.command("Network.setBlockedURLs", {"urls": ["*/facts.json"]})
+    browser.driver.get(url_of(named))
+    browser.wait(lambda: f"{url_of(named)}console/facts.json" in browser.asked(), "the request has failed")
+    browser.command("Network.setBlockedURLs", {"urls": []})
+    browser.wait_ready(named)
+    assert browser.send().startswith("200 OK")
+
+
 def test_markup_is_only_text(named: Stack, browser: Browser) -> None:
     """What a person or a server says is never read as HTML."""
-    browser.open(url_of(named))
+    browser.visit(named)
     browser.click("#tab-text")
     browser.fill("#body", '{"instances": [{"<img src=x onerror=alert(1)>": 1}]}')
     assert browser.send().startswith("400")
@@ -181,7 +191,7 @@ def test_markup_is_only_text(named: Stack, browser: Browser) -> None:
 
 def test_keys_alone_send_a_request(named: Stack, browser: Browser) -> None:
     """Tab reaches every field, arrows choose between tabs, and Enter sends."""
-    browser.open(url_of(named))
+    browser.visit(named)
     body = browser.element("body")
     reached: list[str] = []
     for _ in range(40):
@@ -236,7 +246,7 @@ def stages(browser: Browser) -> dict[str, str]:
 
 def test_errors_stand_by_their_stage(failing: Stack, browser: Browser) -> None:
     """Of the script's function, of a broken body, and of none; the numbers go on by themselves."""
-    browser.open(url_of(failing))
+    browser.visit(failing)
     assert stages(browser) == {}
     browser.click("#tab-text")
     browser.fill("#body", "x")
@@ -262,10 +272,10 @@ def test_the_page_asks_once_for_a_key(saved_models: Path, tmp_path: Path, browse
             browser.wait(lambda said=said: said in browser.text("#key-note"), said)  # type: ignore[misc]
             browser.fill("#key", given)
             browser.click("#key-send")
-        browser.wait(lambda: browser.find("body[data-ready]"), "the page is ready")
+        browser.wait_ready(stack)
         assert browser.send().startswith("200 OK")
         assert "-H 'Authorization: Bearer KEY'" in browser.text("#snippet")
-        browser.open(url_of(stack))
+        browser.visit(stack)
         assert browser.send().startswith("200 OK")
         browser.wait(lambda: float(browser.text("#rate").replace("\u2013", "0")) > 0, "the figures have come")
         assert browser.driver.execute_script("return localStorage.length") == 0

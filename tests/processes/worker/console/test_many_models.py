@@ -9,7 +9,7 @@ from support.archives import NEEDS_NGINX, pack
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 
 pytest.importorskip("selenium")
-from support.browser import AXE, CHROMIUM, DRIVER, Browser, url_of
+from support.browser import AXE, CHROMIUM, DRIVER, Browser
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -60,7 +60,7 @@ def test_an_archive_of_the_folder_is_loaded_by_the_request_that_tries_it(
     folder: MultiModelStack, browser: Browser
 ) -> None:
     """All archives are offered; the first request loads one, after which its form is there and is answered."""
-    browser.open(url_of(folder))
+    browser.visit(folder)
     assert state_of(browser, "team--m3") == "not loaded"
     assert state_of(browser, "twins") == "not loaded"
     browser.choose("#model", "team--m3")
@@ -83,7 +83,7 @@ def test_an_archive_of_the_folder_is_loaded_by_the_request_that_tries_it(
 
 def test_each_model_of_an_archive_can_be_chosen(folder: MultiModelStack, browser: Browser) -> None:
     """Loaded by its button, an archive of two models is two choices, and requests say which; labels are there."""
-    browser.open(url_of(folder))
+    browser.visit(folder)
     browser.click('[aria-label="Load twins"]')
     browser.wait(lambda: state_of(browser, "twins") == "ready", "the archive has been loaded")
     browser.choose("#model", "twins / half")
@@ -102,7 +102,7 @@ def test_a_script_that_is_the_model_is_tried(
 ) -> None:
     """It has no signature: the editor's body goes to it."""
     empty.loaded("said", script_model(tmp_path / "said.tar.gz", saying("said")))
-    browser.open(url_of(empty))
+    browser.visit(empty)
     browser.choose("#model", "said")
     browser.click("#tab-text")
     browser.fill("#body", "hello")
@@ -117,7 +117,7 @@ def test_without_a_model_one_is_loaded_tried_and_unloaded(
     empty: MultiModelStack, browser: Browser, saved_models: Path
 ) -> None:
     """The page says that nothing is loaded; a path that is wrong is explained at its field."""
-    browser.open(url_of(empty))
+    browser.visit(empty)
     assert browser.text("#models-none") == "No model is loaded."
     assert browser.text("#model") == "none loaded"
     browser.click("#send")
@@ -148,7 +148,7 @@ def test_without_a_model_one_is_loaded_tried_and_unloaded(
 def test_the_models_can_be_used_by_all(folder: MultiModelStack, browser: Browser, width: int) -> None:
     """axe-core finds no serious violation, and nothing is cut off on a phone."""
     browser.look(width, 900, dark=width == 390)
-    browser.open(url_of(folder))
+    browser.visit(folder)
     assert browser.barriers() == []
     room = browser.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
     assert room[0] <= room[1]

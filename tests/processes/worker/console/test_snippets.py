@@ -21,7 +21,7 @@ from support.stack import Stack, serving
 from support.transform_command import S3_SETTINGS
 
 pytest.importorskip("selenium")
-from support.browser import CHROMIUM, DRIVER, Browser, url_of
+from support.browser import CHROMIUM, DRIVER, Browser
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -96,7 +96,7 @@ def shown_json(browser: Browser) -> Any:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_form_s_request(named: Stack, browser: Browser, tmp_path: Path, client: str) -> None:
     """The body stands in the code, quotes of every kind among it."""
-    browser.open(url_of(named))
+    browser.visit(named)
     browser.click("#tab-text")
     rows = [{"a": [1.5, -2.0, 1e3], "b": 7}, {"a": [0, 0, 0], "b": -1}]
     browser.fill(
@@ -111,7 +111,7 @@ def test_a_form_s_request(named: Stack, browser: Browser, tmp_path: Path, client
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_request_with_attributes(versions: Stack, browser: Browser, tmp_path: Path, client: str) -> None:
     """Model, label and type of the answer go with it; labels of versions are offered, and numbers."""
-    browser.open(url_of(versions))
+    browser.visit(versions)
     assert choices(browser) == ["newest (2)", "stable (label)", "canary (label)", "2", "1"]
     assert "Labels of versions: stable, canary" in browser.text("#served")
     browser.choose("#version", "stable (label)")
@@ -127,7 +127,7 @@ def test_a_file_s_request(versions: Stack, browser: Browser, tmp_path: Path, cli
     """The code reads the file by its name, also one with a quote in it."""
     path = tmp_path / "it's x.npy"
     np.save(path, np.array([1.0, 3.0], np.float32))
-    browser.open(url_of(versions))
+    browser.visit(versions)
     browser.drop("#drop", path)
     browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
     assert browser.send().startswith("200 OK")
@@ -139,7 +139,7 @@ def test_a_request_to_one_of_many(
     many: MultiModelStack, browser: Browser, tmp_path: Path, client: str
 ) -> None:
     """By its path in the address, and as boto3's TargetModel."""
-    browser.open(url_of(many))
+    browser.visit(many)
     browser.choose("#model", "team--half")
     browser.click("#tab-text")
     browser.fill("#body", '{"instances": [1.0]}')
@@ -156,6 +156,6 @@ def choices(browser: Browser) -> list[str]:
 
 def test_a_label_is_offered_only_for_models_that_have_its_version(versions: Stack, browser: Browser) -> None:
     """The settings give labels to all models; a request with one that a model lacks would be refused."""
-    browser.open(url_of(versions))
+    browser.visit(versions)
     browser.choose("#model", "three")
     assert choices(browser) == ["newest (123)", "123"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.archives import pack
-from support.browser import AXE, CHROMIUM, DRIVER, Browser, url_of
+from support.browser import AXE, CHROMIUM, DRIVER, Browser
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
@@ -38,7 +38,7 @@ def echo(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def opened(browser: Browser, stack: Stack) -> None:
-    browser.open(url_of(stack))
+    browser.visit(stack)
     browser.click("#tab-stream")
 
 
