@@ -133,6 +133,10 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
 		tests/processes/transform/test_local.py -k "killed or memory"
 
+.PHONY: prove-ray
+prove-ray: $(READY) try-nginx  ## batch transform on three nodes of Ray, of which two die, and a Ctrl-C (WRITE=1: into the docs)
+	$(BIN)/python benchmarks/transform_ray.py $(if $(WRITE),--write)
+
 .PHONY: prove-metrics
 prove-metrics: $(READY) try-nginx  ## a mix of 100,000 requests under kills and reloads is counted exactly in /metrics
 	COUNTED_REQUESTS=100000 $(BIN)/python -m pytest --timeout 3600 tests/attack -k counted

@@ -107,9 +107,13 @@ class LocalTarget:
     def prepare(self, items: list[InputObject]) -> None:
         """Raise SettingsError if the folder can't be written, or if a key can't be a path below it.
 
-        What a killed run left is deleted by the first output of this one.
+        What killed runs and lost nodes left is deleted, unless they are alive.
         """
         check_writable(self._folder, "output")
+        own = self._growing.name
+        for growing in (*self._state.glob(own), *self._state.glob(f"{own}-*")):
+            with contextlib.suppress(SettingsError):
+                LocalTarget(self._folder, growing.name.removeprefix("growing-")).lock_journal().close()
         for item in items:
             parts = (item.name + OUT).split("/")
             if any(part in {"", ".", ".."} or "\0" in part for part in parts):
@@ -142,7 +146,7 @@ class LocalTarget:
         """
         with self._lock:
             if self._journal is None:
-                self._journal = self._locked_journal()
+                self._journal = self.lock_journal()
         journal = self._journal
         entry = {"fingerprint": fingerprint, "name": item.name, "version": item.version}
         record = json.dumps(entry).encode() + b"\n" if ending == OUT else b""
@@ -155,7 +159,8 @@ class LocalTarget:
         with _disk_errors(path):
             path.unlink(missing_ok=True)
 
-    def _locked_journal(self) -> "IO[bytes]":
+    def lock_journal(self) -> "IO[bytes]":
+        """Open the journal for this process alone, and delete what an earlier one left."""
         try:
             self._state.mkdir(parents=True, exist_ok=True)
             journal = self._journal_path.open("ab", buffering=0)

@@ -80,8 +80,7 @@ class Node:
         self._options = replace(options, environment=inherited_environment())
         self._name, self._probe = name, probe
         self._stack = contextlib.ExitStack()
-        self._endpoint: EndpointAddress | None = None
-        self._capabilities: Capabilities | None = None
+        self._served: tuple[Capabilities, EndpointAddress] | None = None
         self._engine_thread: EngineThread | None = None
         self._lock = threading.Lock()
 
@@ -102,12 +101,12 @@ class Node:
 
     def _opened(self) -> tuple[Capabilities, EndpointAddress]:
         with self._lock:
-            if self._capabilities is None or self._endpoint is None:
+            if self._served is None:
                 self._probe.check()
                 content = served_content(self._options)
-                self._endpoint = self._stack.enter_context(open_endpoint(self._options))
-                self._capabilities = Capabilities(fetch_plan(self._options.job, self._endpoint), content)
-            return self._capabilities, self._endpoint
+                endpoint = self._stack.enter_context(open_endpoint(self._options))
+                self._served = Capabilities(fetch_plan(self._options.job, endpoint), content), endpoint
+            return self._served
 
     def _add(self, item: InputObject, terms: RunTerms) -> "Future[ObjectReport]":
         capabilities, endpoint = self._opened()

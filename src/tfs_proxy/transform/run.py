@@ -117,6 +117,7 @@ def _on_cluster(
                 cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
         finally:
             cluster.close()
+            target.prepare(items)
     return leftovers.statistics
 
 

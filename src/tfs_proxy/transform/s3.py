@@ -136,11 +136,11 @@ class S3Target:
         self._old_keys: set[str] | None = None
 
     def prepare(self, items: list[InputObject]) -> None:
-        """Delete the parts that a killed run left of the same outputs, if the credentials allow that.
+        """Delete the parts that killed runs and lost nodes left of these outputs, if that is allowed.
 
         Raises SettingsError if a key would be too long.
         """
-        from botocore.exceptions import ClientError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         for item in items:
             if len((self._prefix + item.name + OUT).encode()) > MAX_KEY_BYTES:
@@ -157,7 +157,7 @@ class S3Target:
                     self._client.abort_multipart_upload(
                         Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
                     )
-        except ClientError as error:
+        except (BotoCoreError, ClientError) as error:
             # Listing uploads is a permission of its own, which a job does not need otherwise.
             log.info("can't look for parts that a killed run may have left: %s", one_line(error))
 

@@ -103,8 +103,10 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
     chance = random.Random(6)
     for number in range(30):
         # Objects are done from the largest down: on each node some that are not held come first.
-        word, least, most = ("file", 40, 60) if number < 20 else ("held", 1, 30)
-        lines = "".join(f"{word} {number}, line {line}\n" for line in range(chance.randint(least, most)))
+        word, least, most = ("file", 40, 60) if number < 20 else ("held", 9, 30)
+        # The first lines of one that is held are answered: its output has begun.
+        words = ["file"] * 4 + [word] * (chance.randint(least, most) - 4)
+        lines = "".join(f"{word} {number}, line {line}\n" for line, word in enumerate(words))
         (tmp_path / "in" / "sub" / f"{number:02}").write_text(lines)
     (tmp_path / "in" / "bad").write_text("one\nBAD\n")
     words = ["--model", str(archive), "--model-server", stand_in_program(tmp_path), *FLAGS]
@@ -129,6 +131,7 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
     alone = transform(*words, *places(tmp_path, out="alone"))
     assert outputs(out) == outputs(tmp_path / "alone")
     assert "no longer takes part" in done.log
+    assert not list(out.rglob("growing-*/*"))
     for name in ("objects", "records", "bad_records", "bytes", "failures"):
         assert done.summary[name] == alone.summary[name]
     wait_until(lambda: not processes_of(archive), 60, "no stack outlives its node")
