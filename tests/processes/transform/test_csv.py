@@ -18,11 +18,11 @@ Run = Callable[..., Done]
 def run(saved_models: Path, tmp_path: Path) -> Run:
     """Runs a job of the CSV lines below ``in``, which takes several mini-batches if ``content`` is over 1 MB."""
 
-    def of(content: str, *flags: str, content_type: str = "text/csv", model: str = "multi_io") -> Done:
+    def of(content: str, *flags: str, content_type: str = "text/csv") -> Done:
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / "a.csv").write_text(content)
         return transform(
-            *("--model", str(saved_models / model), "--model-server", "embedded"),
+            *("--model", str(saved_models / "multi_io"), "--model-server", "embedded"),
             *("--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--split-type", "Line"),
             *("--assemble-with", "Line", "--content-type", content_type, "--accept", content_type),
             *("--on-error", "placeholder", *flags),
@@ -69,13 +69,6 @@ def test_each_mini_batch_has_the_header(run: Run, tmp_path: Path) -> None:
         done.log
     )
     assert b"ERROR" not in outputs(tmp_path / "out")["a.csv.out"]
-
-
-def test_the_name_of_an_only_input_is_a_header(run: Run, tmp_path: Path) -> None:
-    """It is no record of a model of strings, neither in the job nor in a request."""
-    done = run("image_bytes\nabc\nde\n", model="bytes")
-    assert (done.status, done.summary["records"]) == (0, 2), done.log
-    assert outputs(tmp_path / "out")["a.csv.out"].decode().splitlines() == ["YWJj,3", "ZGU=,2"]
 
 
 @pytest.mark.parametrize("flags", [(), ("--join", "Input")])

@@ -162,12 +162,13 @@ def test_an_answer_without_the_rows_is_a_failure(job: Job, word: str, status: in
 @pytest.mark.parametrize("split", ["None", "Line", "TFRecord", "RecordIO"])
 def test_gzip_data_without_the_flag_are_named(job: Job, split: str) -> None:
     """Whatever would read them; whole objects of a type that only a script knows are sent."""
-    job.put(gzip.compress(b"1\n"), "a.csv")
+    job.put(gzip.compress(b"1") + gzip.compress(b"\n"), "a.csv")
     done = job.run(split_type=split, content_type="text/csv")
     assert (done.status, list(job.outputs)) == (1, ["a.csv.err"]), done.log
     assert done.summary["failures"][0]["error"].startswith("it is gzip data: give --compression Gzip")
     assert job.run(content_type="application/x-mine").status == 0
     assert job.run(split_type="None", content_type="text/csv", compression="Gzip").status == 0
+    assert job.outputs == {"a.csv.out": b"1\n"}
 
 
 def test_examples_in_frames_name_the_cure(job: Job) -> None:

@@ -15,7 +15,6 @@ from tfs_proxy.transform.batches import (
     SPLITS,
     MiniBatch,
     batches_of,
-    lines,
     open_content,
     pack,
     without_place,
@@ -24,7 +23,6 @@ from tfs_proxy.transform.job import (
     GZIP,
     LINE,
     MULTI,
-    NONE,
     RECORDIO,
     SINGLE,
     TFRECORD,
@@ -69,17 +67,6 @@ def test_single_record_strips_the_wrapping(payloads: list[bytes], split_type: st
     assert [batch.offsets[0] for batch in made] == [sum(map(len, frames[:at])) for at in range(len(frames))]
 
 
-@given(st.lists(TEXTS, min_size=2, max_size=20), st.data())
-def test_halves_of_a_batch(payloads: list[bytes], data: st.DataObject) -> None:
-    """Parts of a batch hold its records, and know their numbers and places."""
-    (batch,) = batches(b"".join(payload + b"\n" for payload in payloads), LINE, MULTI, None)
-    cut = data.draw(st.integers(1, len(batch) - 1))
-    left, right = batch.part(0, cut), batch.part(cut, len(batch))
-    assert left.records() + right.records() == batch.records()
-    assert (left.first, right.first) == (1, cut + 1)
-    assert [*left.offsets, *right.offsets] == list(batch.offsets)
-
-
 def test_records_over_the_limit() -> None:
     """A line is refused before it is read whole, a TFRecord where its frame does not fit."""
     with pytest.raises(PayloadTooLarge, match="over the limit of 5 bytes"):
@@ -89,24 +76,12 @@ def test_records_over_the_limit() -> None:
     assert [batch.body for batch in batches(tfrecord_frame(b"0123456789"), TFRECORD, SINGLE, 12)]
 
 
-def content_of(stored: bytes, compression: str) -> bytes:
-    job = Job(input="i", output="o", compression=compression)
-    with open_content(io.BytesIO(stored), job) as stream:  # type: ignore[arg-type]
-        return stream.read()
-
-
-def test_gzip() -> None:
-    """Content is split as if it had never been packed, several members included."""
-    packed = gzip.compress(b"a\nb") + gzip.compress(b"c\nd\n")
-    assert content_of(packed, GZIP) == b"a\nbc\nd\n"
-    assert content_of(b"plain", NONE) == b"plain"
-
-
 @pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"], ids=["cut", "plain"])
 def test_broken_gzip(data: bytes) -> None:
     """Truncated data and data that are not gzip raise an error that says so."""
-    with pytest.raises(StorageError, match="gzip"):
-        content_of(data, GZIP)
+    job = Job(input="i", output="o", compression=GZIP)
+    with pytest.raises(StorageError, match="gzip"), open_content(io.BytesIO(data), job) as stream:  # type: ignore[arg-type]
+        stream.read()
 
 
 @pytest.mark.parametrize(
@@ -146,12 +121,6 @@ def test_a_first_line_that_looks_like_a_header(
     assert [record.getMessage() for record in caplog.records] == [
         "x.csv: line 1 is sent as a record: give --csv-header present if it is a header"
     ] * warns
-
-
-@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])
-def test_the_last_newline(ending: bytes) -> None:
-    """A last line counts with and without it; an empty line is no record."""
-    assert [frame.payload for frame in lines(io.BytesIO(b"a\n\nb" + ending))] == [b"a", b"b"]
 
 
 def test_a_bad_row_is_no_header() -> None:
