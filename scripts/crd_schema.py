@@ -29,6 +29,8 @@ def strict(schema: Any) -> Any:
             kept["additionalProperties"] = False
     if schema.get("x-kubernetes-int-or-string"):
         kept["type"] = ["integer", "string"]
+    if "pattern" in schema:  # Go lets flags stand anywhere
+        kept["pattern"] = schema["pattern"].replace("^(?i)", "(?i)^")
     if schema.get("nullable"):
         kept["type"] = [kept["type"], "null"]
     return kept

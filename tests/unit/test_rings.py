@@ -12,10 +12,10 @@ ring = load_script("ring")
 
 
 def test_the_budgets_of_rings_add_up_to_what_is_promised() -> None:
-    """Ten minutes for `make test`, thirty-six for `make test-all`, which has all but what `make release` tries."""
+    """Ten minutes for `make test`, thirty-eight for `make test-all`, which has all but what `make release` tries."""
     seconds = {name: each["seconds"] for name, each in ring.RINGS.items()}
     assert sum(seconds[name] for name in FIRST) <= 600
-    assert sum(seconds.values()) - seconds["release"] <= 2160
+    assert sum(seconds.values()) - seconds["release"] <= 2280
 
 
 def test_every_test_is_below_a_folder_of_a_ring() -> None:

@@ -1,0 +1,164 @@
+"""The Helm chart: rendered by helm for each file of values/, and each object judged by the schema of its kind."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from support.judges import CLIENTS, ROOT, judge
+
+CHART = ROOT / "deploy" / "chart"
+VALUES = sorted((CLIENTS.parent / "values").glob("*.yaml"))
+SCHEMAS = {path.stem: json.loads(path.read_text()) for path in (CLIENTS.parent / "schemas").glob("*.json")}
+_, _newest = kubernetes_validate.latest_version().split(".")[:2]
+KUBERNETES = [f"1.{int(_newest) - back}" for back in range(3)]
+MODEL = "model.uri=s3://bucket/model.tar.gz"
+
+WRONG = {
+    "model.uri=": "model.uri is empty",
+    "model.uri=ftp://host/model.tar.gz": "model.uri.*must begin with s3://",
+    f"{MODEL},model.volume.claimName=models": "model.*exclude each other",
+    "model.uri=https://host/m,model.multiModel=true": "model.multiModel.*can't be listed",
+    f"{MODEL},model.multiModel=true,model.name=m": "model.name names one model",
+    f"{MODEL},model.multiModel=true,model.cache.type=volume": "model.cache keeps one archive",
+    "model.volume.claimName=models,model.cache.type=volume": "model.cache.type is volume",
+    f"{MODEL},model.cache.type=disk": "/model/cache/type.*one of 'none'",
+    f"{MODEL},tmp.sizeLimit=6Gi": "resources.limits.ephemeral-storage",
+    f"{MODEL},tmp.sizeLimit=big": "/tmp/sizeLimit",
+    f"{MODEL},replicas=two": "/replicas.*want integer",
+    f"{MODEL},replica=2": "'replica' not allowed",
+    f"{MODEL},image.digest=latest": "/image/digest",
+    f"{MODEL},image.pullPolicy=Sometimes": "/image/pullPolicy",
+    f"{MODEL},gpu.count=-1": "/gpu/count",
+    f"{MODEL},gpu.count=1,image.variant=cpu": "image.variant is cpu.*gpu.count is 1",
+    f"{MODEL},settings.TFS_PROXY_GRPC_PORT=9": "settings.TFS_PROXY_GRPC_PORT.*grpc.enabled",
+    f"{MODEL},settings.SAGEMAKER_BIND_TO_PORT=9": "settings.SAGEMAKER_BIND_TO_PORT",
+    f"{MODEL},tls.clientCa.secretName=ca": "tls.clientCa.secretName.*set tls.secretName",
+    f"{MODEL},autoscaling.by=load": "/autoscaling/by",
+    f"{MODEL},autoscaling.minReplicas=0": "autoscaling.minReplicas is 0",
+    f"{MODEL},autoscaling.minReplicas=11": "autoscaling.minReplicas is 11, above maxReplicas",
+    f"{MODEL},autoscaling.by=keda-http,tls.secretName=t": "autoscaling.by is keda-http.*without TLS",
+    f"{MODEL},resources.requests.cpu=null": "autoscaling.by is cpu.*resources.requests.cpu",
+    f"{MODEL},probes.startup.failureThreshold=5000": "progressDeadlineSeconds is 2400",
+    f"{MODEL},ingress.enabled=true": "ingress.hosts is empty",
+    f"{MODEL},route.enabled=true": "route.parentRefs is empty",
+    f"{MODEL},route.grpc.enabled=true": "route.grpc.enabled needs route.enabled",
+    f"{MODEL},route.canary.weight=101": "/route/canary/weight",
+    f"{MODEL},service.ipFamilies={{IPv5}}": "/service/ipFamilies",
+    f"{MODEL},networkPolicy.egress.ports={{https}}": "/networkPolicy/egress/ports",
+    f"{MODEL},keys.api.secretName=k,monitoring.podMonitor.enabled=true": "podMonitor.authorization is empty",
+}
+"""What `--set` says, and what it is refused with."""
+
+
+def render(*words: str | Path) -> str:
+    """What `helm template` prints of a release m."""
+    kubernetes = f"--kube-version={KUBERNETES[0]}"
+    return judge("chart").run("helm", "template", "m", CHART, "--namespace=models", kubernetes, *words)
+
+
+@pytest.fixture(scope="module")
+def rendered() -> dict[str, list[Any]]:
+    """The objects of each file of values."""
+    texts = {path.stem: render("--values", path) for path in VALUES}
+    return {name: [each for each in yaml.safe_load_all(text) if each] for name, text in texts.items()}
+
+
+def leaves(values: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each value by its path; a mapping without entries is one, too."""
+    if isinstance(values, dict) and values:
+        for name, value in values.items():
+            yield from leaves(value, *path, name)
+    else:
+        yield path, values
+
+
+def test_each_value_is_tried_with_another_one_than_its_default() -> None:
+    """A switch that no file turns is judged by nobody; the rights of containers are as they have to be."""
+    defaults = dict(leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
+    given = [leaf for path in VALUES for leaf in leaves(yaml.safe_load(path.read_text()))]
+    tried = {
+        name
+        for name, default in defaults.items()
+        for place, value in given
+        if place[: len(name)] == name and (place != name or value != default)
+    }
+    assert {name for name in set(defaults) - tried if "ecurityContext" not in name[0]} == set()
+
+
+@pytest.mark.parametrize("path", VALUES, ids=lambda path: path.stem)
+def test_helm_finds_nothing_to_say(path: Path) -> None:
+    """`helm lint --strict`: no error, and no warning."""
+    said = judge("chart").run("helm", "lint", "--strict", CHART, "--values", path)
+    assert re.findall(r"\[(?!INFO).*", said) == []
+
+
+@pytest.mark.parametrize("name", [path.stem for path in VALUES])
+def test_each_object_is_one_of_its_kind(rendered: dict[str, list[Any]], name: str) -> None:
+    """Kubernetes' own by three versions, the others by their published definitions; unknown fields are errors."""
+    for each in rendered[name]:
+        if each["kind"] in SCHEMAS:
+            jsonschema.validate(each, SCHEMAS[each["kind"]])
+            each = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": each["metadata"]}  # noqa: PLW2901
+        for version in KUBERNETES:
+            kubernetes_validate.validate(each, version, strict=True)
+    names = [(each["kind"], each["metadata"]["name"]) for each in rendered[name]]
+    assert len(set(names)) == len(names)
+
+
+def test_all_kinds_of_custom_objects_are_rendered(rendered: dict[str, list[Any]]) -> None:
+    """A schema that no object is judged by is not needed."""
+    assert set(SCHEMAS) <= {each["kind"] for objects in rendered.values() for each in objects}
+
+
+@pytest.mark.parametrize(
+    "field", ["spec.strategyy", "metadata.label", "spec.template.spec.containers.0.imag"]
+)
+def test_a_field_that_is_not_there_is_found(rendered: dict[str, list[Any]], field: str) -> None:
+    (deployment,) = (each for each in rendered["least"] if each["kind"] == "Deployment")
+    place = deployment = json.loads(json.dumps(deployment))
+    *path, last = field.split(".")
+    for name in path:
+        place = place[int(name) if name.isdigit() else name]
+    place[last] = "new"
+    with pytest.raises(kubernetes_validate.ValidationError, match=last):
+        kubernetes_validate.validate(deployment, KUBERNETES[0], strict=True)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_field_that_a_custom_object_has_not_is_found(rendered: dict[str, list[Any]], kind: str) -> None:
+    """At any depth: KEDA, the Gateway API and Prometheus' operator would drop it without a word."""
+    found = next(each for objects in rendered.values() for each in objects if each["kind"] == kind)
+    wrong = {**found, "spec": {**found["spec"], "wrong": 1}}
+    with pytest.raises(jsonschema.ValidationError, match="wrong"):
+        jsonschema.validate(wrong, SCHEMAS[kind])
+
+
+@pytest.mark.parametrize(("said", "words"), WRONG.items(), ids=[text.rpartition(",")[2] for text in WRONG])
+def test_a_wrong_value_is_refused_with_a_sentence_that_names_it(said: str, words: str) -> None:
+    done = judge("chart").attempt("helm", "template", "m", CHART, "--set", said)
+    assert done.returncode != 0
+    assert re.search(words, " ".join(done.stderr.split())), done.stderr
+
+
+def test_what_checkov_finds_is_explained_at_the_values(
+    rendered: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """Each check that fails for some values has a reason at the value that decides it, and no other has."""
+    for name, objects in rendered.items():
+        placed = [{**each, "metadata": {**each["metadata"], "namespace": name}} for each in objects]
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump_all(placed))
+    words = ["--framework", "kubernetes", "--quiet", "--compact", "--skip-download", "--soft-fail"]
+    report = json.loads(judge("chart").run("checkov", *words, "-o", "json", "-d", tmp_path))
+    failed = {check["check_id"] for check in report["results"]["failed_checks"]}
+    explained = re.findall(r"# checkov (CKV2?_K8S_\d+): \w+", (CHART / "values.yaml").read_text())
+
+    assert report["summary"]["resource_count"] > len(VALUES)
+    assert report["summary"]["parsing_errors"] == 0
+    assert failed == set(explained)
