@@ -201,7 +201,7 @@ known-ops: $(READY)  ## write the names of the ops that `check` knows, from the 
 .PHONY: release
 release: $(READY) try-nginx try-chromium  ## make and judge the files of a release in build/release (REHEARSAL=1: of a version that is not decided)
 	@scripts/vendor-mermaid
-	@scripts/install-judge release
+	@scripts/install-judge release chart
 	$(BIN)/python scripts/release.py $(if $(REHEARSAL),--rehearsal)
 	$(BIN)/python scripts/ring.py release
 

@@ -4,6 +4,7 @@ They come from the commit that is checked out, never from the working tree. A re
 section of CHANGELOG.md is still called unreleased, or is another's; its files are not for publishing.
 
     tfs_proxy-VERSION.tar.gz, tfs_proxy-VERSION-py3-none-any.whl   the same bytes from each copy of the commit
+    tfs-proxy-VERSION.tgz   the chart, of the same bytes, too
     sbom.cdx.json           CycloneDX: the packages of the extra `all`, as requirements.lock pins them
     docs/, docs.tar.gz      index.html leads to VERSION/; versions.json is the menu of all versions
     RELEASE_NOTES.md        the newest section of CHANGELOG.md
@@ -13,7 +14,6 @@ section of CHANGELOG.md is still called unreleased, or is another's; its files a
 
 import argparse
 import filecmp
-import gzip
 import hashlib
 import json
 import os
@@ -35,12 +35,14 @@ from publish_docs import write_root
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 JUDGE = ROOT / "build" / "judges" / "release" / "bin"
+HELM = ROOT / "build" / "judges" / "chart" / "bin" / "helm"
 UV = ROOT / ".venv" / "bin" / "uv"
 SECTION = re.compile(
     r"^## (?P<version>\S+)(?P<rest>[^\n]*)\n(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
 )
 VERSION = re.compile(r'^__version__ = "(.*)"', re.MULTILINE)
 SOURCES = "src/tfs_proxy/"
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 INSTALL = """\
 ### Install
 
@@ -50,6 +52,7 @@ $ python3 -m venv .venv && . .venv/bin/activate
 $ pip install './{wheel}[embedded]'
 ```
 
+Images are `{images}:v{version}-cpu`, `-gpu` and `-embedded`, and `oci://{chart}` runs one on Kubernetes.
 `tfs_proxy-{version}.tar.gz` has what a clone has: README, `make` for images, `deploy/`, `code_examples/`.
 `docs.tar.gz` is the documentation, to be read at http://localhost:8000/{version}/ after:
 
@@ -151,18 +154,20 @@ def unpacked(source: Source, folder: Path) -> Path:
 
 
 def build_twice(source: Source, first: Path, second: Path) -> tuple[Path, Path]:
-    """Build sdist and wheel of two copies and compare the bytes; the second wheel is built from its sdist."""
+    """Build sdist, wheel and chart of two copies and compare the bytes; the second wheel is of its sdist."""
     hatch(source.env, first, RELEASE, "sdist", "wheel")
-    sdist, wheel = (next(RELEASE.glob(pattern)) for pattern in ("*.tar.gz", "*.whl"))
+    for copy, folder in ((first, RELEASE), (second, second / "dist")):
+        run(HELM, "package", copy / "deploy" / "chart", "--destination", folder)
+    sdist, wheel, chart = (next(RELEASE.glob(pattern)) for pattern in ("*.tar.gz", "*.whl", "*.tgz"))
     other = {**source.env, "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "1"}
     hatch(other, second, second / "dist", "sdist")
     with tarfile.open(second / "dist" / sdist.name) as archive:
         archive.extractall(second / "dist", filter="data")
     hatch(other, second / "dist" / sdist.name.removesuffix(".tar.gz"), second / "dist", "wheel")
-    for path in (sdist, wheel):
+    for path in (sdist, wheel, chart):
         if not filecmp.cmp(path, second / "dist" / path.name, shallow=False):
             sys.exit(f"release: two builds of {path.name} differ: {second / 'dist'}")
-    print(f"release: two builds of {sdist.name} and {wheel.name} are the same bytes", flush=True)
+        print(f"release: two builds of {path.name} are the same bytes", flush=True)
     check_contents(first, sdist, wheel)
     return sdist, wheel
 
@@ -220,9 +225,9 @@ def write_sbom(source: Source, copy: Path) -> None:
 def write_notes(source: Source, wheel: Path) -> None:
     """Write what changed, and how to install and check the files."""
     head = f"This is a rehearsal of {source.heading}: not for publishing.\n\n" if source.rehearsal else ""
-    install = INSTALL.format(wheel=wheel.name, version=source.version)
-    text = f"{head}{source.changes}\n\n{install}"
-    (RELEASE / "RELEASE_NOTES.md").write_text(text)
+    images, chart = (URLS[name].removeprefix("https://") for name in ("Images", "Chart"))
+    install = INSTALL.format(wheel=wheel.name, version=source.version, images=images, chart=chart)
+    (RELEASE / "RELEASE_NOTES.md").write_text(f"{head}{source.changes}\n\n{install}")
 
 
 def build_docs(source: Source, copy: Path) -> None:
@@ -235,27 +240,13 @@ def build_docs(source: Source, copy: Path) -> None:
     docs = RELEASE / "docs"
     shutil.copytree(copy / "build" / "site", docs / source.version)
     write_root(docs)
-    with (
-        (RELEASE / "docs.tar.gz").open("wb") as file,
-        gzip.GzipFile("", "wb", fileobj=file, mtime=source.seconds) as zipped,
-        tarfile.open(fileobj=zipped, mode="w") as archive,
-    ):
-        for path in sorted(docs.rglob("*")):
-            entry = tarfile.TarInfo(path.relative_to(docs).as_posix())
-            entry.mtime = source.seconds
-            if path.is_dir():
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(entry)
-            else:
-                entry.size = path.stat().st_size
-                with path.open("rb") as content:
-                    archive.addfile(entry, content)
+    same = ("--sort=name", f"--mtime=@{source.seconds}", "--owner=0", "--group=0", "--mode=u=rwX,go=rX")
+    run("tar", *same, "--use-compress-program=gzip -n", "-cf", RELEASE / "docs.tar.gz", ".", folder=docs)
 
 
 def write_provenance(source: Source) -> None:
     """Write an in-toto statement about all files, with SLSA's predicate."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    home = project["urls"]["Homepage"]
+    home = URLS["Homepage"]
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": path.name, "digest": {"sha256": digest(path)}} for path in files()],
