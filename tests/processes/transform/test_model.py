@@ -44,14 +44,6 @@ def test_a_model_is_served_for_the_run(tmp_path: Path, words: list[str]) -> None
     assert outputs(tmp_path / "out") == {"a.out": b"One\nTwo\n"}
 
 
-def test_a_model_that_can_not_be_served(tmp_path: Path, words: list[str]) -> None:
-    (tmp_path / "in" / "a").write_text("one")
-    stand_in_archive(tmp_path / "model.tar.gz", "no python at all !")
-    done = transform(*words)
-    assert done.status == 3, done.log
-    assert "code/inference.py is not valid Python" in done.log
-
-
 @pytest.mark.parametrize("killed", [1, 2])
 def test_the_stack_ends_with_a_killed_run(tmp_path: Path, words: list[str], killed: int) -> None:
     """kill -9 leaves no server behind, not even where what ties them together is killed, too."""

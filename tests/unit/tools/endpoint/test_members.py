@@ -24,15 +24,12 @@ def config(**variant: Any) -> dict[str, Any]:
 
 
 ROUTE = "ProductionVariants[0].RoutingConfig"
-POLICY = {"TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}}
-SHAP: dict[str, Any] = {"ClarifyExplainerConfig": {"ShapConfig": {"ShapBaselineConfig": {}}}}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "CreateModel",
         model(AdditionalModelDataSources=[{"ChannelName": "draft", "S3DataSource": SOURCE}]),
         "PrimaryContainer.AdditionalModelDataSources",
     ),
-    ("CreateModel", model(ModelPackageName="package"), "PrimaryContainer.ModelPackageName"),
     (
         "CreateModel",
         model(ModelDataSource={"S3DataSource": {**SOURCE, "ETag": "e"}}),
@@ -42,35 +39,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "CreateEndpointConfig",
         config(RoutingConfig={"RoutingStrategy": "PREFIX_AWARE"}),
         f"{ROUTE}.RoutingStrategy PREFIX_AWARE",
-    ),
-    (
-        "CreateEndpointConfig",
-        config(ManagedInstanceScaling={"Status": "ENABLED"}),
-        "ProductionVariants[0].ManagedInstanceScaling",
-    ),
-    ("CreateEndpointConfig", {**config(), "ExplainerConfig": SHAP}, "ExplainerConfig"),
-    (
-        "CreateEndpointConfig",
-        {**config(), "ShadowProductionVariants": [{**VARIANT, "VariantName": "next"}]},
-        "ShadowProductionVariants",
-    ),
-    (
-        "CreateEndpoint",
-        {
-            "EndpointName": "e",
-            "EndpointConfigName": "c",
-            "DeploymentConfig": {"BlueGreenUpdatePolicy": POLICY},
-        },
-        "DeploymentConfig",
-    ),
-    (
-        "UpdateEndpoint",
-        {
-            "EndpointName": "e",
-            "EndpointConfigName": "c",
-            "ExcludeRetainedVariantProperties": [{"VariantPropertyType": "DesiredWeight"}],
-        },
-        "ExcludeRetainedVariantProperties",
     ),
     (
         "UpdateEndpointWeightsAndCapacities",
