@@ -15,7 +15,6 @@ import pytest
 from support.archives import stand_in_archive, stand_in_program
 from support.transform_command import Done, outputs, posts, stand_in, transform
 from support.waiting import wait_until
-from tfs_proxy.values.installation import how_to_install
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -178,21 +177,6 @@ def test_a_model_that_no_node_can_serve(tmp_path: Path, cluster: RayCluster) -> 
     assert done.status == 3, done.log
     assert "code/inference.py is not valid Python" in done.log
     assert outputs(tmp_path / "out") == {}
-
-
-def test_without_ray(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a")
-    program = (
-        "import sys; sys.modules['ray'] = None; from tfs_proxy.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    words = ["--endpoint", "http://127.0.0.1:1", *places(tmp_path, "a")]
-    done = subprocess.run(
-        [sys.executable, "-c", program, "transform", *words, "--engine", "ray"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert how_to_install("ray") in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_no_cluster(tmp_path: Path) -> None:

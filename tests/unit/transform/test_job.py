@@ -28,8 +28,6 @@ def test_who_decides() -> None:
 @pytest.mark.parametrize(
     ("key", "prefix", "name"),
     [
-        ("in/a.csv", "in/", "a.csv"),
-        ("in/sub/a.csv", "in", "sub/a.csv"),
         ("in/a.csv", "in/a.csv", "a.csv"),
         ("in/a1.csv", "in/a", "a1.csv"),
         ("a.csv", "", "a.csv"),
