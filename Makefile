@@ -80,7 +80,7 @@ test-judges-short: judges try-nginx  ## the same without what takes long
 
 .PHONY: test-container
 test-container: $(READY)  ## run the tests that need real containers, if a Docker engine can be had
-	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; scripts/install-judge sagemaker2 sagemaker3 sbom; \
+	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; scripts/install-judge chart sagemaker2 sagemaker3 sbom; \
 		else [ $$? = 3 ]; fi
 	$(BIN)/python scripts/ring.py container
 

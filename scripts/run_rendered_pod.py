@@ -120,7 +120,7 @@ def ended(container: Any, name: str, grace: float) -> str:
     began = time.monotonic()
     pause = container.get("lifecycle", {}).get("preStop", {})
     if "exec" in pause:
-        docker("exec", name, *pause["exec"]["command"])
+        docker("exec", name, *pause["exec"]["command"], check=False)
     time.sleep(pause.get("sleep", {}).get("seconds", 0))
     docker("stop", "--time", f"{max(1, grace - (time.monotonic() - began)):.0f}", name)
     return f"{docker('wait', name)} after {time.monotonic() - began:.0f} s"
