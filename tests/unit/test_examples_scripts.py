@@ -1,4 +1,4 @@
-"""What scripts of code_examples refuse, without a server; `processes/test_examples_readmes.py` has what they answer."""
+"""What scripts of code_examples refuse, without a server; `processes/code_examples` has what they answer."""
 
 import io
 import runpy

@@ -34,6 +34,7 @@ print(max(sizes[-100:]) / sizes[50])
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.slow
 def test_models_that_went_leave_no_memory_behind(saved_models: Path) -> None:
     argv = [sys.executable, "-c", CYCLES, str(saved_models / "half_plus_two" / "1")]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)

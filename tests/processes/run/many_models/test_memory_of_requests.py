@@ -11,7 +11,7 @@ import pytest
 from support.multi_model import MultiModelStack
 from support.running import Answer
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]  # TensorFlow tries each allocation for 10 s
 MEGABYTE = 1024 * 1024
 ROOM_MEGABYTES = 400
 """What a model server may take beyond what it has: enough for small requests."""

@@ -90,7 +90,13 @@ def test_a_package_of_a_model_wins_over_what_the_zygote_has(many: MultiModelStac
     assert {many.unload(name).status for name in ("brings", "other")} == {200}
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["it ends", "it hangs"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(signal.SIGKILL, id="it ends"),
+        pytest.param(signal.SIGSTOP, id="it hangs", marks=pytest.mark.slow),
+    ],
+)
 def test_models_outlive_the_zygote(tmp_path: Path, sent: signal.Signals) -> None:
     """Those that it has forked go on, others load meanwhile, if it hangs too, and later ones are forked again."""
     with serving_many() as stack:

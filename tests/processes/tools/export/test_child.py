@@ -116,6 +116,7 @@ def edited(source: Path, target: Path, **edits: Callable[[bytes], bytes]) -> Pat
     return target
 
 
+@pytest.mark.slow
 def test_terabytes_of_weights(model_files: Path, tmp_path: Path) -> None:
     """A configuration that asks for them ends its process, and this machine is none the worse."""
 

@@ -107,6 +107,7 @@ def test_each_message_is_a_request_without_a_function(saved_models: Path, browse
         browser.click("#send")
         browser.wait(lambda: "received" in browser.text(LOG), "the model has answered")
         assert "2.5" in browser.text(LOG)
+        browser.click("#stream-connect")  # the server's end would wait for the stream's
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -32,7 +32,7 @@ READMES = [
 ]
 SECONDS = 900
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(SECONDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.tensorflow, pytest.mark.timeout(SECONDS)]
 
 
 def run(*words: str) -> "subprocess.CompletedProcess[str]":
