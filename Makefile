@@ -174,6 +174,7 @@ audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins
 bench: $(READY) try-nginx  ## measure rates, CPU time, start-up and memory; WRITE=1 writes them into the documentation
 	@scripts/install-program wrk --if-allowed
 	$(BIN)/python benchmarks/serving.py $(if $(WRITE),--write) $(OPTIONS)
+	$(BIN)/python benchmarks/python_servers.py $(if $(WRITE),--write)
 	$(if $(WRITE),$(BIN)/python benchmarks/scale.py --write)
 
 .PHONY: bench-multi-model
@@ -215,8 +216,8 @@ refresh: $(READY)  ## take the base images' newest digests and the newest versio
 	@scripts/refresh
 
 .PHONY: lock-judges
-lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
-	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) release awscli)
+lock-judges: $(READY)  ## resolve the newest versions of the judges, and of the servers that `make bench` compares with (ONLY="kserve ...")
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) release awscli benchmarks/peers/litserve benchmarks/peers/bentoml)
 
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)

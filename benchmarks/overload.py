@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from report import bars
+from picture import Bar, Sheet, svg
 from stack import serve
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "assets" / "overload.svg"
@@ -103,7 +103,15 @@ def main() -> None:
         print(heading, *(f"{name}: {rate:.1f}" for name, rate in rates), sep="\n  ")
     if given.write:
         title = f"Answers in time, of clients that wait {given.patience:g} s"
-        PICTURE.write_text(bars(title, groups, CAPACITY))
+        sheet = Sheet(label=290, longest=270)
+        sheet.bars(
+            [
+                (heading, [Bar(name, rate, f"{rate:.1f} requests/s") for name, rate in rates])
+                for heading, rates in groups
+            ],
+            CAPACITY,
+        )
+        PICTURE.write_text(svg(title, 720, sheet.y + sheet.x, sheet.parts))
 
 
 if __name__ == "__main__":

@@ -91,6 +91,17 @@ def megabytes_beside(left_out: str, pid: int) -> float:
     return (anonymous + sum(files.values())) / 1024
 
 
+def proportional_megabytes(pid: int) -> float:
+    """Memory in MB of a process and all below it: what several share counts once."""
+    total = 0
+    for process in tree(pid):
+        try:
+            total += kilobytes("Pss", (PROC / str(process) / "smaps_rollup").read_text())
+        except OSError:
+            continue
+    return total / 1024
+
+
 def file_kilobytes(smaps: str) -> dict[str, float]:
     """What a process has in memory of each file, without the pages that it has changed."""
     found: dict[str, float] = defaultdict(float)

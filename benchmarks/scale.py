@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from report import curves, measured, replace_section
+from picture import curves
+from report import measured, replace_section
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, PICTURE = DOCS / "explained" / "scale.md", DOCS / "assets" / "scale.svg"

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import footprint
 import gunicorn
 import report
+from picture import draw
 from report import Figure
 from rows import Row, Servers, rows_of, wait_until_quiet
 from stack import baseline, export_models, model_server_words, serve, server_alone, with_script
@@ -27,7 +27,6 @@ from stack import baseline, export_models, model_server_words, serve, server_alo
 import tfs_proxy
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURE = ROOT / "docs" / "assets" / "benchmark.svg"
 PAGES = {
     ROOT / "benchmarks" / "README.md": ("conditions", "ratios", "costs", "figures"),
     ROOT / "docs" / "explained" / "benchmarks.md": ("conditions", "ratios", "figures"),
@@ -35,8 +34,6 @@ PAGES = {
 MODELS = ("tiny", "jpeg", "f224", "rows", "waiting")
 GRPC_THREADS = "--grpc_max_threads=64"
 RESNET_SECONDS = 10
-BUSY_LOAD = 1.0
-BUSY = "Other work ran on the machine at the same time, so rates and ratios are rough; CPU times are less disturbed."
 WITHOUT_RESNET = "ResNet-50 was not measured (`--resnet`)."
 
 
@@ -53,7 +50,7 @@ def measure(rows: Iterable[Row], rounds: int, seconds: int) -> None:
 
 
 def rates(given: argparse.Namespace, models: Path, folder: Path) -> tuple[list[Row], list[Figure]]:
-    """The rows whose target is a ratio of rates, and /ping under load."""
+    """The rows of rates, and /ping under load."""
     scripted = with_script(models, folder / "scripted")
     choice = given.model_server
     with ExitStack() as running:
@@ -97,22 +94,21 @@ def conditions(given: argparse.Namespace, load_before: float) -> str:
         server = version.partition("\n")[0] or Path(words[0]).name
     front = "nginx" if shutil.which("nginx") else "no nginx (not installed: the workers listen themselves)"
     versions = f"Python {platform.python_version()}, tfs_proxy {tfs_proxy.__version__}, gunicorn {gunicorn.__version__}"
-    cores = f"{platform.machine()}, {os.cpu_count()} cores, load {load_before:.1f} when it began"
-    measured = f"Measured on {time.strftime('%Y-%m-%d')}: {cores}; {versions}, {front}, {server}."
+    measured = f"{report.machine(load_before)}; {versions}, {front}, {server}."
     method = (
         f"Medians of {given.rounds} alternating rounds of {given.seconds} s; HTTP load by wrk, gRPC load by grpcio "
         "in two Python processes of four threads, all on the same cores as the servers."
     )
-    busy = [BUSY] if load_before > BUSY_LOAD else []
-    return "\n".join([measured, method, *busy, *([] if given.resnet else [WITHOUT_RESNET])])
+    without = [] if given.resnet else [WITHOUT_RESNET]
+    return "\n".join([measured, method, *report.disturbed(load_before), *without])
 
 
-def write(sections: dict[str, str], rows: list[Row]) -> None:
-    """Write the tables into the pages, and the picture."""
+def write(sections: dict[str, str]) -> None:
+    """Write the tables into the pages, and draw the picture of them."""
     for page, names in PAGES.items():
         for name in names:
             report.replace_section(page, name, sections[name])
-    PICTURE.write_text(report.picture(rows))
+    draw()
 
 
 def warn_of_failures(rows: Iterable[Row]) -> None:
@@ -161,7 +157,7 @@ def main() -> None:
             sections["figures"] = report.figures(others)
             print(f"\n{sections['figures']}")
     if given.write:
-        write(sections, rows)
+        write(sections)
 
 
 if __name__ == "__main__":

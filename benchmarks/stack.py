@@ -12,12 +12,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from processes import cpu_seconds, tree
 
+START_SECONDS = 120
 EXPORT = """
 import sys
 import tensorflow as tf
@@ -152,29 +153,40 @@ def baseline(rest_url: str) -> Iterator[Running]:
 
 @contextmanager
 def running(
-    words: list[str], url: str, path: str, env: Mapping[str, str], *, status: int = 200
+    words: list[str],
+    url: str,
+    path: str,
+    env: Mapping[str, str],
+    *,
+    status: int = 200,
+    body: bytes | None = None,
 ) -> Iterator[Running]:
-    """A process until it answers, and its end."""
+    """A process until it answers a GET, or a POST of a JSON body; and its end, with all that it has started."""
     began = time.monotonic()
     process = subprocess.Popen(
         words, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        while not answers(url + path, status):
-            if process.poll() is not None:
-                sys.exit(f"{words[2]} ended with {process.returncode}")
+        while not answers(url + path, status, body):
+            if process.poll() is not None or time.monotonic() - began > START_SECONDS:
+                sys.exit(f"{' '.join(words)} did not answer, or ended with {process.poll()}")
             time.sleep(0.005)
         took = time.monotonic() - began
         yield Running(url, process.pid, took, sum(cpu_seconds(process.pid).values()))
     finally:
+        started = list(tree(process.pid))
         process.send_signal(signal.SIGTERM)
         process.wait(60)
+        for left in started:
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
 
 
-def answers(url: str, status: int) -> bool:
-    """Whether a GET is answered with this status."""
+def answers(url: str, status: int, body: bytes | None = None) -> bool:
+    """Whether a GET, or a POST of a JSON body, is answered with this status."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=5) as answer:
             return bool(answer.status == status)
     except urllib.error.HTTPError as error:
         return error.code == status
