@@ -52,6 +52,11 @@ schemas: $(READY)  ## write the JSON schemas of the files that commands read
 dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 	@$(BIN)/python scripts/dashboards.py
 
+.PHONY: manifests
+manifests: $(READY)  ## write the manifests of deploy/kubernetes: what deploy/chart renders with its examples
+	@scripts/install-judge chart
+	@scripts/render-manifests
+
 .PHONY: test test-all test-rest test-contract test-oldest
 test: $(READY_TEST) try-nginx  ## run what holds the core: contract, unit tests, a server of one model
 	$(BIN)/python scripts/ring.py contract unit core

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,17 @@ def test_a_wrong_value_is_refused_with_a_sentence_that_names_it(said: str, words
     done = judge("chart").attempt("helm", "template", "m", CHART, "--set", said)
     assert done.returncode != 0
     assert re.search(words, " ".join(done.stderr.split())), done.stderr
+
+
+def test_the_manifests_are_renderings_of_the_chart(tmp_path: Path) -> None:
+    """`make manifests` writes them; a change by hand would be lost at its next run."""
+    judge("chart")
+    subprocess.run([ROOT / "scripts" / "render-manifests", tmp_path], check=True)
+    files = {path.name: path.read_text() for path in (ROOT / "deploy" / "kubernetes").iterdir()}
+
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        name: text for name, text in files.items() if text.startswith("# Rendered by `make manifests`")
+    }
 
 
 def test_what_checkov_finds_is_explained_at_the_values(

@@ -46,20 +46,13 @@ def container(name: str) -> Any:
     return only
 
 
-def patched(manifest: Any, patch: Any) -> Any:
-    """A manifest after a strategic merge patch: of lists only containers are merged, by their names."""
-    if isinstance(manifest, dict) and isinstance(patch, dict):
-        return {key: patched(manifest.get(key), patch.get(key)) for key in {**manifest, **patch}}
-    if isinstance(manifest, list) and isinstance(patch, list) and "name" in patch[0]:
-        changes = {each["name"]: each for each in patch}
-        return [patched(each, changes.get(each["name"])) for each in manifest]
-    return manifest if patch is None else patch
-
-
-@pytest.mark.parametrize("name", [*NATIVE, IN_FLIGHT, "serviceaccount.yaml"])
-def test_manifests_fit_the_schemas_of_kubernetes(name: str) -> None:
-    """Strictly: a field that Kubernetes does not know is an error."""
-    kubernetes_validate.validate(read(KUBERNETES / name), "1.30", strict=True)
+@pytest.mark.parametrize("path", sorted(KUBERNETES.iterdir()), ids=lambda path: path.stem)
+def test_manifests_fit_the_schemas_of_kubernetes(path: Path) -> None:
+    """Strictly: a field that Kubernetes does not know is an error. Judges have the schemas of others."""
+    for document in yaml.safe_load_all(path.read_text()):
+        group = document.get("apiVersion", "of.others/").rpartition("/")[0]
+        if "." not in group or (group.endswith(".k8s.io") and not group.startswith("gateway.")):
+            kubernetes_validate.validate(document, "1.30", strict=True)
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -116,27 +109,19 @@ def test_serving_runtimes_differ_in_protocol_port_and_probes_alone() -> None:
 
 
 def test_pods_on_gpus_are_the_same_but_for_image_resources_and_toleration() -> None:
-    """The patch makes a Deployment that Kubernetes knows, too."""
-    deployment, patch = (read(KUBERNETES / name) for name in ("deployment.yaml", "gpu-patch.yaml"))
-    result = patched(deployment, patch)
-    kubernetes_validate.validate(result, "1.30", strict=True)
+    """Nothing else has to be looked after twice."""
+    cpu, gpu = (pod(name) for name in ("deployment.yaml", "deployment-gpu.yaml"))
+    on_cpu, on_gpu = (each["containers"][0] for each in (cpu, gpu))
 
-    pod = result["spec"]["template"]["spec"]
-    assert pod.pop("tolerations")[0]["key"] == "nvidia.com/gpu"
-    assert pod["containers"][0].pop("resources")["limits"] == {
+    assert gpu.pop("tolerations")[0]["key"] == "nvidia.com/gpu"
+    assert on_gpu.pop("resources")["limits"] == {
         "cpu": "4",
         "memory": "8Gi",
-        "ephemeral-storage": "6Gi",
         "nvidia.com/gpu": "1",
+        "ephemeral-storage": on_cpu.pop("resources")["limits"]["ephemeral-storage"],
     }
-    assert pod["containers"][0].pop("image") == "tfs-proxy:gpu"
-    before = deployment["spec"]["template"]["spec"]
-    assert before == {
-        **pod,
-        "containers": [
-            {**pod["containers"][0], **{key: before["containers"][0][key] for key in ("image", "resources")}}
-        ],
-    }
+    assert on_gpu.pop("image") == on_cpu.pop("image").removesuffix("cpu") + "gpu"
+    assert gpu == cpu
 
 
 def test_pods_may_read_models_by_a_role_or_a_secret_that_the_guide_makes() -> None:
@@ -147,8 +132,8 @@ def test_pods_may_read_models_by_a_role_or_a_secret_that_the_guide_makes() -> No
     assert pod("deployment.yaml")["serviceAccountName"] == account["metadata"]["name"]
     assert f"create secret generic {secret['secretRef']['name']}" in guide.read_text()
     assert secret["secretRef"]["optional"] is True
-    applied = set(re.findall(r"-f deploy/kubernetes/(\S+)", guide.read_text()))
-    assert applied == {"serviceaccount.yaml", *NATIVE, IN_FLIGHT}
+    applied = re.findall(r"deploy/kubernetes/([\w-]+\.yaml)", guide.read_text())
+    assert [name for name in applied if not (KUBERNETES / name).exists()] == []
 
 
 def test_what_kserve_would_refuse_is_found() -> None:
@@ -263,6 +248,12 @@ def test_prometheus_and_kserve_scrape_the_port_that_serves() -> None:
         "prometheus.kserve.io/port": EXPOSED,
         "prometheus.kserve.io/path": "/metrics",
     }
+
+
+def test_the_chart_is_of_this_version() -> None:
+    """A release's chart takes the release's images."""
+    about = read(ROOT / "deploy" / "chart" / "Chart.yaml")
+    assert about["version"] == about["appVersion"] == tfs_proxy.__version__
 
 
 def test_the_autoscaler_in_flight_replaces_the_other_and_follows_the_adapters_metric() -> None:
