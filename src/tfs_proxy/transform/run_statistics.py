@@ -232,8 +232,8 @@ def _rate(bytes_per_second: float) -> str:
 
 def _to_go(statistics: RunStatistics) -> str:
     transferred = _transferred(statistics)
-    if not transferred:
-        return "?"
     to_do = max(0, statistics.workload.bytes - statistics.workload.finished_bytes - transferred)
+    if to_do >= 100 * transferred:  # on Ray the largest objects begin first, and count at their end
+        return "?"
     hours, rest = divmod(round(statistics.seconds * to_do / transferred), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"

@@ -22,6 +22,7 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
     )
     assert line(statistics) == "3/4 objects, 0 failed, 50 records, 5.0 records/s, 100.0 kB/s, 0:00:10 to go"
     assert fitted(statistics, 200).startswith("[###############     ] 3/4 objects")
+    assert line(statistics_after(10, Workload(2, 10_001), objects=1, bytes=99)).endswith(", ? to go")
 
 
 @pytest.mark.parametrize("columns", [40, 60, 79, 80, 100, 160])
