@@ -133,6 +133,17 @@ publish-chart:  ## push the chart of `make release` to the registry of [project.
 	helm push build/release/$(notdir $(CHART))-*.tgz oci://$(patsubst %/,%,$(dir $(CHART))) 2>&1 | tee build/pushed-chart
 	@$(call PUSHED,$(CHART),"$$(sed -n 's/^Digest: //p' build/pushed-chart)")
 
+.PHONY: gpu-check gpu-check-wheels
+gpu-check: $(READY)  ## try what reads a GPU and needs no TensorFlow; says what it could not try
+	@$(BIN)/python scripts/gpu_check.py
+gpu-check-wheels: $(READY)  ## put our wheel and what it needs with Python 3.12 into build/gpu-check, for a machine without network
+	@rm -rf build/gpu-check
+	@$(BIN)/hatchling build -t wheel -d build/gpu-check
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version 3.12 \
+		--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux2014_x86_64 \
+		-d build/gpu-check "tfs-proxy[gpu] @ file://$$(ls $(CURDIR)/build/gpu-check/*.whl)"
+	@size=$$(du -sm build/gpu-check | cut -f1); echo "build/gpu-check: $$size MB"; test "$$size" -lt 64
+
 .PHONY: prove-transform
 prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory
 	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
