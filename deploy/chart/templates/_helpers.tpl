@@ -165,6 +165,18 @@ volumeMounts:
 {{- concat $hosts .Values.autoscaling.kedaHttp.hosts | uniq | toYaml -}}
 {{- end -}}
 
+{{/* networkPolicy.egress.ports, and those of addresses that say where the store is. */}}
+{{- define "tfs-proxy.storePorts" -}}
+{{- $ports := list -}}
+{{- range .Values.networkPolicy.egress.ports }}{{ $ports = append $ports (int .) }}{{ end -}}
+{{- range list .Values.model.uri .Values.settings.AWS_ENDPOINT_URL .Values.settings.AWS_ENDPOINT_URL_S3 -}}
+{{- with regexFind "^https?://[^/?]+" (toString .) -}}
+{{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" .) | default (ternary 443 80 (hasPrefix "https" .)) | int) -}}
+{{- end -}}
+{{- end -}}
+{{- uniq $ports | toJson -}}
+{{- end -}}
+
 {{/* A size in MiB, such as 5Gi; 0 for one in other units. */}}
 {{- define "tfs-proxy.mebibytes" -}}
 {{- $text := toString . -}}
