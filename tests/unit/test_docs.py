@@ -12,15 +12,11 @@ import boto3
 import botocore.loaders
 import botocore.model
 import botocore.validate
-import jsonschema
-import kubernetes_validate
 import pytest
 import urllib3
-import yaml
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
-from support import kserve_schema
 from support.loading import load_script
 from tfs_proxy import cli
 
@@ -161,15 +157,3 @@ def test_the_job_of_batch_transform_is_a_request_of_the_api() -> None:
     )
 
     assert not report.has_errors(), report.generate_report()
-
-
-def test_manifests_on_the_pages_fit_the_schemas_of_kubernetes_and_kserve() -> None:
-    """Strictly: a field that neither knows is an error."""
-    manifests = [yaml.safe_load(text) for _, language, _, text in blocks() if language == "yaml"]
-
-    assert manifests
-    for manifest in manifests:
-        if manifest["apiVersion"].startswith("serving.kserve.io/"):
-            jsonschema.validate(manifest, kserve_schema.schema(f"V1beta1{manifest['kind']}"))
-        else:
-            kubernetes_validate.validate(manifest, "1.30", strict=True)
