@@ -19,43 +19,14 @@ VALUES = sorted((CLIENTS.parent / "values").glob("*.yaml"))
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in (CLIENTS.parent / "schemas").glob("*.json")}
 _, _newest = kubernetes_validate.latest_version().split(".")[:2]
 KUBERNETES = [f"1.{int(_newest) - back}" for back in range(3)]
-MODEL = "model.uri=s3://bucket/model.tar.gz"
 
-WRONG = {
-    "model.uri=": "model.uri is empty",
-    "model.uri=ftp://host/model.tar.gz": "model.uri.*must begin with s3://",
-    f"{MODEL},model.volume.claimName=models": "model.*exclude each other",
-    "model.uri=https://host/m,model.multiModel=true": "model.multiModel.*can't be listed",
-    f"{MODEL},model.multiModel=true,model.name=m": "model.name names one model",
-    f"{MODEL},model.multiModel=true,model.cache.type=volume": "model.cache keeps one archive",
-    "model.volume.claimName=models,model.cache.type=volume": "model.cache.type is volume",
-    f"{MODEL},model.cache.type=disk": "/model/cache/type.*one of 'none'",
-    f"{MODEL},tmp.sizeLimit=6Gi": "resources.limits.ephemeral-storage",
-    f"{MODEL},tmp.sizeLimit=big": "/tmp/sizeLimit",
-    f"{MODEL},replicas=two": "/replicas.*want integer",
-    f"{MODEL},replica=2": "'replica' not allowed",
-    f"{MODEL},image.digest=latest": "/image/digest",
-    f"{MODEL},image.pullPolicy=Sometimes": "/image/pullPolicy",
-    f"{MODEL},gpu.count=-1": "/gpu/count",
-    f"{MODEL},gpu.count=1,image.variant=cpu": "image.variant is cpu.*gpu.count is 1",
-    f"{MODEL},settings.TFS_PROXY_GRPC_PORT=9": "settings.TFS_PROXY_GRPC_PORT.*grpc.enabled",
-    f"{MODEL},settings.SAGEMAKER_BIND_TO_PORT=9": "settings.SAGEMAKER_BIND_TO_PORT",
-    f"{MODEL},tls.clientCa.secretName=ca": "tls.clientCa.secretName.*set tls.secretName",
-    f"{MODEL},autoscaling.by=load": "/autoscaling/by",
-    f"{MODEL},autoscaling.minReplicas=0": "autoscaling.minReplicas is 0",
-    f"{MODEL},autoscaling.minReplicas=11": "autoscaling.minReplicas is 11, above maxReplicas",
-    f"{MODEL},autoscaling.by=keda-http,tls.secretName=t": "autoscaling.by is keda-http.*without TLS",
-    f"{MODEL},resources.requests.cpu=null": "autoscaling.by is cpu.*resources.requests.cpu",
-    f"{MODEL},probes.startup.failureThreshold=5000": "progressDeadlineSeconds is 2400",
-    f"{MODEL},ingress.enabled=true": "ingress.hosts is empty",
-    f"{MODEL},route.enabled=true": "route.parentRefs is empty",
-    f"{MODEL},route.grpc.enabled=true": "route.grpc.enabled needs route.enabled",
-    f"{MODEL},route.canary.weight=101": "/route/canary/weight",
-    f"{MODEL},service.ipFamilies={{IPv5}}": "/service/ipFamilies",
-    f"{MODEL},networkPolicy.egress.ports={{https}}": "/networkPolicy/egress/ports",
-    f"{MODEL},keys.api.secretName=k,monitoring.podMonitor.enabled=true": "podMonitor.authorization is empty",
-}
-"""What `--set` says, and what it is refused with."""
+WRONG = yaml.safe_load((CLIENTS.parent / "wrong_values.yaml").read_text())
+
+OPEN = """
+model.cache.resources.requests model.cache.resources.limits settings autoscaling.keda.authenticationRef
+resources.requests resources.limits monitoring.podMonitor.authorization monitoring.podMonitor.tlsConfig affinity
+podSecurityContext podSecurityContext.seccompProfile securityContext securityContext.capabilities
+"""
 
 
 def render(*words: str | Path) -> str:
@@ -118,20 +89,6 @@ def test_all_kinds_of_custom_objects_are_rendered(rendered: dict[str, list[Any]]
     assert set(SCHEMAS) <= {each["kind"] for objects in rendered.values() for each in objects}
 
 
-@pytest.mark.parametrize(
-    "field", ["spec.strategyy", "metadata.label", "spec.template.spec.containers.0.imag"]
-)
-def test_a_field_that_is_not_there_is_found(rendered: dict[str, list[Any]], field: str) -> None:
-    (deployment,) = (each for each in rendered["least"] if each["kind"] == "Deployment")
-    place = deployment = json.loads(json.dumps(deployment))
-    *path, last = field.split(".")
-    for name in path:
-        place = place[int(name) if name.isdigit() else name]
-    place[last] = "new"
-    with pytest.raises(kubernetes_validate.ValidationError, match=last):
-        kubernetes_validate.validate(deployment, KUBERNETES[0], strict=True)
-
-
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_field_that_a_custom_object_has_not_is_found(rendered: dict[str, list[Any]], kind: str) -> None:
     """At any depth: KEDA, the Gateway API and Prometheus' operator would drop it without a word."""
@@ -157,6 +114,24 @@ def test_the_manifests_are_renderings_of_the_chart(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         name: text for name, text in files.items() if text.startswith("# Rendered by `make manifests`")
     }
+
+
+def test_a_misspelt_name_is_refused_wherever_it_stands() -> None:
+    """All mappings of values.yaml but those whose names are the user's, or Kubernetes' own, are closed."""
+    closed = jsonschema.Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert [error.message for error in closed.iter_errors(values)] == []
+
+    def mappings(place: Any, *path: str) -> Iterator[str]:
+        if isinstance(place, dict):
+            place["misspelt"] = 1
+            if closed.is_valid(values):
+                yield ".".join(path)
+            del place["misspelt"]
+            for name in list(place):
+                yield from mappings(place[name], *path, name)
+
+    assert list(mappings(values)) == OPEN.split()
 
 
 def test_what_checkov_finds_is_explained_at_the_values(
