@@ -11,12 +11,9 @@ from support.judges import judge
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
-from support.browser import CHROMIUM, DRIVER, Browser, browsing
+from support.browser import IN_BROWSER, Browser, browsing
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
-]
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -17,6 +18,12 @@ from support.waiting import wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 AXE = Path(__file__).resolve().parents[2] / ".cache" / "axe" / "axe.min.js"
+IN_BROWSER = [
+    pytest.mark.tensorflow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
+]
+NEEDS_AXE = pytest.mark.skipif(not AXE.exists(), reason="axe-core is not there: scripts/vendor-axe")
 WAIT_SECONDS = 30.0
 SERIOUS = {"serious", "critical"}
 
@@ -125,13 +132,15 @@ class Browser:
         return [params["request"]["url"] for params in sent]
 
     def barriers(self) -> list[Any]:
-        """What axe-core finds that keeps people from using the page, as far as it is serious."""
+        """What axe-core finds that keeps people from using the page, as far as it is serious, and what is cut off."""
         self.driver.execute_script(AXE.read_text())
         found = self.driver.execute_async_script(
             "const done = arguments[0]; axe.run().then((found) => done(found.violations.map("
             "(each) => [each.id, each.impact, each.nodes.map((node) => node.html)])))"
         )
-        return [violation for violation in found if violation[1] in SERIOUS]
+        room = self.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+        cut_off = [] if room[0] <= room[1] else [room]
+        return [violation for violation in found if violation[1] in SERIOUS] + cut_off
 
 
 @contextmanager

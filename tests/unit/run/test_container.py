@@ -1,11 +1,8 @@
-"""What the supervisor does for containers: orphans, devices, file systems that may not execute."""
-
-from pathlib import Path
+"""Devices of model servers, as the supervisor logs them."""
 
 import pytest
 
 from tfs_proxy.run.gpus import Devices
-from tfs_proxy.run.programs.packages import noexec_warning
 
 GPU_LINE = (
     "I0000 00:00:1 gpu_device.cc:2019] Created device /job:localhost/replica:0/task:0/device:GPU:0 with 13764 MB "
@@ -29,16 +26,3 @@ def test_gpus_are_read_from_the_model_servers_log(caplog: pytest.LogCaptureFixtu
     assert second == "model server 1 runs on the CPU"
     assert "model server 1 uses none" in warning
     assert last == "model server 2 runs on the CPU"
-
-
-def test_native_modules_that_may_not_execute_are_named(tmp_path: Path) -> None:
-    """One sentence with the module and what to do; none where all can be loaded."""
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "fast.cpython-313.so").touch()
-
-    said = noexec_warning([tmp_path], lambda _: True) or ""
-
-    assert "fast.cpython-313.so" in said
-    assert "--tmpfs /tmp:exec" in said
-    assert noexec_warning([tmp_path], lambda _: False) is None
-    assert noexec_warning([tmp_path / "absent"], lambda _: True) is None

@@ -195,29 +195,9 @@ def test_behind_nginx_a_request_has_waited_since_nginx_sent_it(bound: Callable[.
     assert alone == 0
 
 
-OTHER = "2" * 32
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> BegunRequests:
-    """Those of this process, for two requests at once."""
-    return BegunRequests(tmp_path / "begun", 2)
-
-
 def begun(tmp_path: Path) -> int:
     """Requests of this process that are under way."""
     return under_way(tmp_path / "begun" / str(os.getpid()))
-
-
-def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
-    notes: BegunRequests, tmp_path: Path
-) -> None:
-    """The id stays for whoever asks late; the count is of what has not ended."""
-    place = notes.begin(ONE)
-
-    assert (notes.has(ONE), notes.has(OTHER), begun(tmp_path)) == (True, False, 1)
-    notes.end(place)
-    assert (notes.has(ONE), begun(tmp_path)) == (True, 0)
 
 
 def test_a_file_that_can_not_be_written_is_a_problem_until_it_can(

@@ -13,13 +13,9 @@ from support.archives import pack, stand_in_archive
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
-from support.browser import CHROMIUM, DRIVER, Browser
+from support.browser import IN_BROWSER, Browser
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
-]
+pytestmark = IN_BROWSER
 SCRIPT = """
 import json
 import pathlib

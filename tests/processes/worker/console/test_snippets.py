@@ -21,13 +21,9 @@ from support.stack import Stack, serving
 from support.transform_command import S3_SETTINGS
 
 pytest.importorskip("selenium")
-from support.browser import CHROMIUM, DRIVER, Browser
+from support.browser import IN_BROWSER, Browser
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
-]
+pytestmark = IN_BROWSER
 CURL, REQUESTS, BOTO3 = CLIENTS = ("curl", "Python requests", "boto3")
 LABELS = {"SAGEMAKER_TFS_VERSION_LABELS": "stable=1,canary=2", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "versions"}
 RUN_SECONDS = 120

@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 
 from support.archives import pack
-from support.browser import AXE, CHROMIUM, DRIVER, Browser
+from support.browser import IN_BROWSER, NEEDS_AXE, Browser
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.nginx,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
-]
+pytestmark = [*IN_BROWSER, pytest.mark.nginx]
 SCRIPT = """
 async def stream(messages, context):
     async for message in messages:
@@ -111,7 +107,7 @@ def test_each_message_is_a_request_without_a_function(saved_models: Path, browse
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core has not been fetched: scripts/vendor-axe")
+@NEEDS_AXE
 def test_everybody_can_use_it(echo: Stack, browser: Browser, width: int) -> None:
     browser.look(width, 900)
     opened(browser, echo)

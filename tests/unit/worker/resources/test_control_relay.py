@@ -43,10 +43,6 @@ def client_of(server: ModelServer | None) -> falcon.testing.TestClient:
     return falcon.testing.TestClient(create_app(deployment(), FakeUpstream(), pass_on=server))
 
 
-def test_the_server_is_alive() -> None:
-    assert client_of(None).simulate_get("/").json == {"status": "alive"}
-
-
 @pytest.mark.parametrize(("state", "ready"), [(b"AVAILABLE", b"true"), (b"LOADING", b"false")])
 def test_the_status_of_a_model_says_whether_it_is_ready(state: bytes, ready: bytes) -> None:
     server = ModelServer(ModelAnswer(200, STATUS % (state, b"")))

@@ -45,18 +45,6 @@ def test_a_shape_that_does_not_fit(make_front: Any, error_of: ErrorOf, values: s
     assert (result.status_code, error_of(result)) == (400, EXPLAINED)
 
 
-def test_text_for_a_number(make_front: Any, error_of: ErrorOf) -> None:
-    """TF Serving's own JSON is passed on as it is; its refusal begins with the input and both types."""
-    front = taking(make_front(status=400, body=REFUSAL), x=(None, 3))
-
-    result = front.post('{"instances": [[1, "a", 3]]}')
-
-    assert result.status_code == 400
-    assert error_of(result) == (
-        f'Record 1, input "x": "a" is a string, but DT_FLOAT takes numbers. The model server says: {OWN}'
-    )
-
-
 @pytest.mark.parametrize(
     ("shape", "body", "status"),
     [

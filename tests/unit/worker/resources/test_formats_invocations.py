@@ -299,26 +299,3 @@ def test_a_header_that_is_told_of_is_named(front: Any, error_of: ErrorOf) -> Non
     result = front.post(b"id,a,b\n7,1,2\n", Content_Type="text/csv; header=present")
     says = 'The header row names "a", "b", "id": send only the columns of the input.'
     assert (result.status_code, says in error_of(result)) == (400, True)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "body", "is_refused"),
-    [
-        ("DT_FLOAT", b'"[1.0, 2.0]"', True),
-        ("DT_FLOAT", rb'"{\"instances\": [1.0]}"', True),
-        ("DT_STRING", rb'"{\"instances\": [\"a\"]}"', True),
-        ("DT_STRING", rb'"{\"x\": \"a\"}"', True),
-        ("DT_STRING", b'"[1.0, 2.0]"', False),
-        ("DT_STRING", b'"a"', False),
-    ],
-)
-@pytest.mark.parametrize("content_type", ["application/json", "application/jsonlines"])
-def test_json_that_is_encoded_twice(
-    front: Any, error_of: ErrorOf, dtype: str, body: bytes, content_type: str, *, is_refused: bool
-) -> None:
-    """Is called that; but for an input of strings, one that holds some other JSON is a string."""
-    _takes(front, dtype)
-    result = front.post(body, Content_Type=content_type)
-    assert result.status_code == (400 if is_refused else 200)
-    if is_refused:
-        assert error_of(result).startswith("The body is JSON encoded twice: a string that holds JSON.")

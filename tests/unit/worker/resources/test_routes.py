@@ -1,6 +1,5 @@
 """Answers of all paths, and the one shape of errors."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,19 +46,6 @@ def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
     assert result.headers["connection"] == "close"
 
 
-def test_body_that_can_not_be_read(front: Any, error_of: ErrorOf) -> None:
-    class Broken(io.BytesIO):
-        def read(self, _size: int | None = -1) -> bytes:
-            raise ValueError("/secret/path: chunk")
-
-    result = front.client.simulate_post(
-        "/invocations", extras={"wsgi.input": Broken(), "CONTENT_LENGTH": "4"}
-    )
-
-    assert result.status_code == 400
-    assert "can't be read" in error_of(result)
-
-
 def test_bug_of_ours(
     make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,10 +65,3 @@ def test_a_model_among_many_that_has_gone(tmp_path: Path, error_of: ErrorOf) -> 
     result = client.simulate_post("/invocations", headers={SERVED_NAME: "a"})
 
     assert (result.status_code, error_of(result)) == (503, "model a is being unloaded")
-
-
-def test_at_the_limit(make_front: Callable[..., Any]) -> None:
-    """A body of exactly the limit passes."""
-    front = make_front("def handler(data, context): return str(len(data.read())), 'text/plain'")
-
-    assert front.post(b"x" * 1000).text == "1000"
