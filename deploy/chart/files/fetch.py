@@ -12,11 +12,11 @@ from tfs_proxy.values.errors import TfsProxyError
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 address, target = sys.argv[1], Path(sys.argv[2])
 part = target.with_name(target.name + ".part")
-if target.exists():
-    sys.exit(0)
-shutil.rmtree(part, ignore_errors=True)
-try:
-    download(address, part, Settings.from_env().max_archive_bytes)
-except TfsProxyError as error:
-    sys.exit(str(error))
-part.rename(target)
+if not target.exists():
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        download(address, part, Settings.from_env().max_archive_bytes)
+    except TfsProxyError as error:
+        sys.exit(str(error))
+    part.rename(target)
+logging.getLogger("fetch").info("%s is in %s", address.partition("?")[0], target)
