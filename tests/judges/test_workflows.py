@@ -71,6 +71,8 @@ def test_a_release_publishes_nothing_unless_all_images_were_built() -> None:
     assert outward == set(jobs) - {"images"}
     assert {name for name in outward if "images" not in after[name]} == set()
     assert jobs["push"]["strategy"] == jobs["images"]["strategy"]
+    pushing = {name for name, job in jobs.items() if "docker login" in str(job)}
+    assert {name for name in pushing if "actions/attest@" not in str(jobs[name])} == set()
 
 
 def test_all_images_are_built_anew_each_week() -> None:

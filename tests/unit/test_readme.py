@@ -39,28 +39,20 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
     assert [name for name in apart if f"docs/{name}" not in (ROOT / "CONTRIBUTING.md").read_text()] == []
 
 
-def test_the_readme_installs_this_release() -> None:
-    assert f"./tfs_proxy-{tfs_proxy.__version__}-py3-none-any.whl[embedded]" in README.read_text()
-
-
 def test_a_release_stands_where_the_project_says() -> None:
-    """`[project.urls]` has its addresses: who repeats one repeats all of it, with this version or none."""
+    """`[project.urls]` has its addresses: whoever repeats one has the whole of it, and of this version."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    names = [url.removeprefix("https://") for url in urls.values()]
-    images, chart, wheels = (urls[key].removeprefix("https://") for key in ("Images", "Chart", "Download"))
-    ours = "|".join(re.escape("/".join(name.split("/")[:2])) for name in names)
-    paths = [README, *(path for room in ("docs", "deploy", ".github") for path in (ROOT / room).rglob("*.*"))]
-    texts = {path: path.read_text() for path in paths if path.suffix in {".md", ".yaml", ".yml", ".txt"}}
-    said = [found for text in texts.values() for found in re.findall(rf"(?:{ours})[\w./:-]*[\w/]", text)]
-    tag = rf"{re.escape(images)}:v{re.escape(tfs_proxy.__version__)}-(cpu|gpu|embedded)(-arm64)?"
+    images, chart, files = (urls[key].removeprefix("https://") for key in ("Images", "Chart", "Download"))
+    version = tfs_proxy.__version__
+    tag, wheel = f":v{version}-(cpu|gpu|embedded)(-arm64)?", f"tfs_proxy-{version}-py3-none-any.whl"
+    known = rf"{images}({tag})?|{chart}(:{version})?|{files}(/download/v{version}/{wheel})?"
+    texts = {path: path.read_text() for path in (README, *ROOT.glob("d[eo]*/**/*.[my][da]*"))}
+    address = re.compile(r"ghcr\.io/[\w./:-]*\w|github\.com/[\w-]+/[\w-]+/releases[\w./-]*")
 
-    assert [
-        name
-        for name in said
-        if not re.match("|".join(rf"{re.escape(each)}(?![\w-])" for each in names), name)
-    ] == []
-    assert [name for name in said if name.startswith(f"{images}:") and not re.fullmatch(tag, name)] == []
-    for path in (README, ROOT / "docs" / "start" / "install.md"):
-        assert [
-            name for name in (f"{images}:", f"oci://{chart}", f"https://{wheels}") if name not in texts[path]
-        ] == []
+    said = {name for text in texts.values() for name in address.findall(text)}
+    assert {name for name in said if not re.fullmatch(known, name)} == set()
+    assert f"./{wheel}[embedded]" in texts[README]
+    for path in ("README.md", "docs/start/install.md"):
+        assert {chart, files} <= set(address.findall(texts[ROOT / path]))
+    for path in ("chart/values.yaml", "kubernetes/deployment.yaml", "kserve/servingruntime.yaml"):
+        assert images in texts[ROOT / "deploy" / path]
