@@ -119,7 +119,7 @@ class Pod:
     def start(self, container: Any) -> str:
         """Start a container in the pod's network; its name."""
         security = {**self.security, **container.get("securityContext", {})}
-        user = security.get("runAsUser", 0)
+        user = security.get("runAsUser", self.given.user)
         if security.get("runAsNonRoot") and not user:
             sys.exit(f"{self.title}: runAsNonRoot, and no runAsUser: the image's user is root")
         name, command = f"{self.id}-{container['name']}", container.get("command", [])

@@ -19,16 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import requests
 import urllib3
 import yaml
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from rendered_pod import Pod, docker
 
+from tfs_proxy.wire.protos import PredictRequest
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest
+from tfs_proxy.wire.protos.tensors import to_bytes
 
 KINDS = ("Job", "Deployment", "ServingRuntime", "ClusterServingRuntime")
 GRPC = 8500
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
 WARNING = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b|Traceback")
 HEAD = """| pod | container | probes | answers | ended with | log |
 |---|---|---|---|---|---|"""
@@ -105,11 +110,16 @@ def answers(pod: Pod, container: Any) -> Iterator[str]:
     for port in (each["containerPort"] for each in container.get("ports", ())):
         address = pod.address(container, port)
         if port == GRPC:
-            message = ModelInferRequest(model_name=given.name)
-            message.inputs.add(name="x", datatype="FP32", shape=[1]).contents.fp32_contents.append(1.0)
-            method = "/inference.GRPCInferenceService/ModelInfer"
-            said = called(address, given, method, message.SerializeToString(), secure=secure)
-            yield "gRPC OK" if said else "gRPC REFUSED"
+            infer = ModelInferRequest(model_name=given.name)
+            infer.inputs.add(name="x", datatype="FP32", shape=[1]).contents.fp32_contents.append(1.0)
+            predict = PredictRequest()
+            predict.model_spec.name = given.name
+            predict.inputs["x"].ParseFromString(to_bytes(np.ones(1, np.float32)))
+            said = [
+                called(address, given, method, message.SerializeToString(), secure=secure)
+                for method, message in ((INFER, infer), (PREDICT, predict))
+            ]
+            yield "gRPC OK" if all(said) else "gRPC REFUSED"
         else:
             url = f"http{'s' if secure else ''}://{address}{given.path}"
             yield f"HTTP {asked(url, given, 60, given.body)}"
@@ -169,6 +179,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--image", help="in place of the images that it names")
     parser.add_argument(
         "--name", default="half_plus_two", help="KServe's {{.Name}}, and the model asked by gRPC"
+    )
+    parser.add_argument(
+        "--user", type=int, default=0, help="of containers that name none, as OpenShift does it"
     )
     for name, text in (
         ("volume", "NAME=FOLDER: a claim's or an image's files; a claim without it is an empty folder"),
