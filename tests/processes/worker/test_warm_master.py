@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.archives import pack
 from support.gunicorn_report import OURS
 from support.gunicorn_report import TELLS as TELLS_OF_PROCESS
@@ -97,25 +99,16 @@ def test_a_model_without_packages_of_its_own_is_served_by_forked_imports(tmp_pat
     assert len({answer["random"] for answer in answers}) == len(answers)
 
 
-def test_a_package_of_requirements_wins_over_ours(tmp_path: Path) -> None:
-    """Another version of one that our code imports."""
+@pytest.mark.parametrize("is_vendored", [True, False])
+def test_a_package_that_ours_import_leaves_imports_to_workers(tmp_path: Path, *, is_vendored: bool) -> None:
+    """Of code/lib, whichever wins in a worker; of requirements another version wins over ours."""
     wheel = write_wheel(tmp_path, OURS, "99.0")
-    files: dict[str, str | bytes] = {
-        "code/requirements.txt": f"{OURS}==99.0\n",
-        f"code/wheels/{wheel.name}": wheel.read_bytes(),
-    }
-    with serving(archive(tmp_path, **files)) as stack:
+    required = {"code/requirements.txt": f"{OURS}==99.0\n", f"code/wheels/{wheel.name}": wheel.read_bytes()}
+    vendored = {f"code/lib/{OURS}.py": "VERSION = 'vendored'\n"}
+    with serving(archive(tmp_path, **(vendored if is_vendored else required))) as stack:
         answer = told(stack)
 
-    assert answer["version"] == "99.0"
-    assert not answer["imports in the master"]
-
-
-def test_a_vendored_package_that_ours_import_leaves_imports_to_workers(tmp_path: Path) -> None:
-    """Whichever of the two wins in a worker, the master has no say in it."""
-    with serving(archive(tmp_path, **{f"code/lib/{OURS}.py": "VERSION = 'vendored'\n"})) as stack:
-        answer = told(stack)
-
+    assert is_vendored or answer["version"] == "99.0"
     assert not answer["imports in the master"]
 
 
