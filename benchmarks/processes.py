@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -89,6 +90,17 @@ def megabytes_beside(left_out: str, pid: int) -> float:
             continue
         files = {path: max(files.get(path, 0), mapped.get(path, 0)) for path in files | mapped}
     return (anonymous + sum(files.values())) / 1024
+
+
+def busy_cores(seconds: float = 3.0) -> float:
+    """How many cores are busy, by a look of some seconds in which the caller does nothing."""
+    before = _idle_seconds()
+    time.sleep(seconds)
+    return max((os.cpu_count() or 1) - (_idle_seconds() - before) / seconds, 0.0)
+
+
+def _idle_seconds() -> float:
+    return sum(map(int, (PROC / "stat").read_text().split()[4:6])) / TICKS_A_SECOND
 
 
 def proportional_megabytes(pid: int) -> float:

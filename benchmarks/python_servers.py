@@ -7,7 +7,6 @@ installed from benchmarks/peers/ into build/peers/; one that can't be installed 
 
 import argparse
 import json
-import os
 import platform
 import shutil
 import statistics
@@ -26,7 +25,7 @@ from picture import draw
 from rows import Bodies
 
 import tfs_proxy
-from processes import proportional_megabytes
+from processes import busy_cores, proportional_megabytes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "benchmarks" / "README.md", ROOT / "docs" / "explained" / "benchmarks.md")
@@ -193,16 +192,16 @@ def table(results: Sequence[Measured]) -> str:
     return "\n".join([*lines, *(f"| {what} | {' | '.join(map(cell, results))} |" for what, cell in rows)])
 
 
-def conditions(given: argparse.Namespace, load: float) -> str:
+def conditions(given: argparse.Namespace, busy: float) -> str:
     """The machine, the versions and the method, in sentences."""
     locks = [ROOT / "requirements.lock", *(APPS / f"{name}.lock" for name in PEERS)]
     tensorflow = " and ".join(sorted({locked(lock, "tensorflow") for lock in locks}))
-    measured = f"{report.machine(load)}; Python {platform.python_version()}, TensorFlow {tensorflow}."
+    measured = f"{report.machine(busy)}; Python {platform.python_version()}, TensorFlow {tensorflow}."
     method = (
         f"Medians of {given.rounds} rounds of {given.seconds} s in which the servers take turns, by wrk on the same cores; "
         "each runs alone, with its own number of workers. LitServe and BentoML take pictures as uploads of a form."
     )
-    return "\n".join([measured, method, *report.disturbed(load)])
+    return "\n".join([measured, method, *report.disturbed(busy)])
 
 
 def main() -> None:
@@ -217,13 +216,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, photo = Path(name), Bodies.random().photo
         results = [Measured(server) for server in (ours(), *peers(folder / "bentoml"))]
-        load = os.getloadavg()[0]
+        busy = busy_cores()
         models = stack.export_models(folder / "models")
         for number in range(given.rounds):
             for at in range(len(results)):
                 results[(number + at) % len(results)].round(models, photo, given.seconds, folder)
             print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
-    text = f"{conditions(given, load)}\n\n{table(results)}"
+    text = f"{conditions(given, busy)}\n\n{table(results)}"
     print(text)
     for each in results:
         if each.failed():

@@ -14,7 +14,7 @@ from rows import Row, Side
 
 from processes import MODEL_SERVER, SUPERVISOR
 
-BUSY_LOAD = 1.0
+BUSY_CORES = 0.3
 BUSY = "Other work ran on the machine at the same time, so rates and ratios are rough; CPU times are less disturbed."
 OWN_PARTS = ("nginx", "workers", SUPERVISOR, MODEL_SERVER)
 
@@ -86,14 +86,15 @@ def figures(rows: Iterable[Figure]) -> str:
     return "\n".join(lines)
 
 
-def machine(load: float) -> str:
+def machine(busy: float) -> str:
     """The beginning of a sentence: the day, the machine and what else it did."""
-    return f"Measured on {time.strftime('%Y-%m-%d')}: {platform.machine()}, {os.cpu_count()} cores, load {load:.1f} when it began"
+    cores = f"{os.cpu_count()} cores, {busy:.1f} of them busy before"
+    return f"Measured on {time.strftime('%Y-%m-%d')}: {platform.machine()}, {cores}"
 
 
-def disturbed(load: float) -> list[str]:
-    """A sentence if other work ran on the machine."""
-    return [BUSY] if load > BUSY_LOAD else []
+def disturbed(busy: float) -> list[str]:
+    """A sentence if other work kept so many cores busy."""
+    return [BUSY] if busy > BUSY_CORES else []
 
 
 def replace_section(page: Path, name: str, text: str) -> None:

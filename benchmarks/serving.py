@@ -6,7 +6,6 @@ wrk. A shared machine is noisy: only ratios and CPU milliseconds per request are
 """
 
 import argparse
-import os
 import platform
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from rows import Row, Servers, rows_of, wait_until_quiet
 from stack import baseline, export_models, model_server_words, serve, server_alone, with_script
 
 import tfs_proxy
+from processes import busy_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -85,7 +85,7 @@ def costs_of_the_stack(given: argparse.Namespace, models: Path, folder: Path) ->
         yield from footprint.memory(name, model, given.model_server, most, folder)
 
 
-def conditions(given: argparse.Namespace, load_before: float) -> str:
+def conditions(given: argparse.Namespace, busy: float) -> str:
     """The machine, the versions and what could not be had, in sentences."""
     words = model_server_words(given.model_server)
     server = "the embedded model server (no `tensorflow_model_server` on PATH)"
@@ -94,13 +94,13 @@ def conditions(given: argparse.Namespace, load_before: float) -> str:
         server = version.partition("\n")[0] or Path(words[0]).name
     front = "nginx" if shutil.which("nginx") else "no nginx (not installed: the workers listen themselves)"
     versions = f"Python {platform.python_version()}, tfs_proxy {tfs_proxy.__version__}, gunicorn {gunicorn.__version__}"
-    measured = f"{report.machine(load_before)}; {versions}, {front}, {server}."
+    measured = f"{report.machine(busy)}; {versions}, {front}, {server}."
     method = (
         f"Medians of {given.rounds} alternating rounds of {given.seconds} s; HTTP load by wrk, gRPC load by grpcio "
         "in two Python processes of four threads, all on the same cores as the servers."
     )
     without = [] if given.resnet else [WITHOUT_RESNET]
-    return "\n".join([measured, method, *report.disturbed(load_before), *without])
+    return "\n".join([measured, method, *report.disturbed(busy), *without])
 
 
 def write(sections: dict[str, str]) -> None:
@@ -143,7 +143,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, and write if that is asked for."""
     given = parse()
-    told = conditions(given, os.getloadavg()[0])
+    told = conditions(given, busy_cores())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         models = export_models(folder / "models")
