@@ -4,7 +4,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,9 @@ tf.saved_model.save(module, sys.argv[1] + "/shortened", signatures=module.run)
 SHAPES = "max_batch_size { value: 4 } num_batch_threads { value: 2 }"
 MIXING = "max_batch_size { value: 8 } batch_timeout_micros { value: 20000 } num_batch_threads { value: 1 }"
 AN_HOUR = (
-    "max_batch_size { value: 8 } batch_timeout_micros { value: 3600000000 } "
-    "max_enqueued_batches { value: 2 } num_batch_threads { value: 1 }"
+    "max_batch_size { value: 8 } batch_timeout_micros { value: 3600000000 } num_batch_threads { value: 1 }"
 )
 MODELS = {
-    "full": ("gate", AN_HOUR),
     "filled": ("half_plus_two", AN_HOUR),
     "bytes": ("bytes", MIXING),
     "echo": ("echo", ""),
@@ -100,19 +98,6 @@ def test_requests_of_one_shape_fill_a_batch(server: EmbeddedServer) -> None:
     with ThreadPoolExecutor(24) as pool:
         answers = list(pool.map(lambda row: predict(server, "filled", [row]), rows * 8))
     assert answers == [[2.5], [[2.5, 3.0]], [[[2.5]]]] * 8
-
-
-def test_requests_that_find_the_queue_full_are_refused(server: EmbeddedServer, tmp_path: Path) -> None:
-    """Sixteen batches come while the first is held: some are 503, the others are answered."""
-    with ThreadPoolExecutor(16) as pool, gate(tmp_path / "gate") as held:
-        document = {"instances": [held.mark()] * 8}
-        crowd = [pool.submit(ask, server, "/v1/models/full:predict", document) for _ in range(16)]
-        refused = next(as_completed(crowd)).result()
-        held.open()
-        statuses = {answer.result()[0] for answer in crowd}
-    assert refused[0] == 503
-    assert b"The batch scheduling queue to which this task was submitted is full" in refused[1]
-    assert statuses == {200, 503}
 
 
 ONE_THREAD, TWO_THREADS = (("gate", f"num_batch_threads {{ value: {count} }}") for count in (1, 2))

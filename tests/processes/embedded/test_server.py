@@ -1,8 +1,7 @@
-"""The embedded server as a process: versions, batching, files that it reads, and its end."""
+"""The embedded server as a process: slow calls, warm-up, flags, and files that it reads."""
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,45 +26,6 @@ from tfs_proxy.wire.protos.predict import model_spec
 pytestmark = pytest.mark.tensorflow
 
 HEALTH = "/grpc.health.v1.Health/Check"
-
-
-def copy_version(models: Path, name: str, version: int, to: Path) -> None:
-    """Put a version of one of our models where a server looks, all at once."""
-    partial = to.with_name(f"{to.name}.partial")
-    shutil.copytree(models / name / str(version), partial)
-    partial.rename(to)
-
-
-def test_a_new_version_takes_over_without_a_failed_request(
-    saved_models: Path, tmp_path: Path, model_server: StartServer
-) -> None:
-    base = tmp_path / "m"
-    base.mkdir()
-    copy_version(saved_models, "versions", 1, base / "1")
-    server = model_server(f"--model_base_path={base}", "--model_name=m")
-    server.wait_available("m", 1)
-    answers: list[Any] = []
-    stop = threading.Event()
-
-    def steady() -> None:
-        while not stop.is_set():
-            answers.append(predicted(server, "m", [1.0]))
-
-    with ThreadPoolExecutor(4) as pool:
-        try:
-            running = [pool.submit(steady) for _ in range(4)]
-            server.wait_until(lambda: [2.5] in answers, "version 1 answers")
-            copy_version(saved_models, "versions", 2, base / "2")
-            server.wait_available("m", 2)
-            server.wait_for_state("END", "m", 1)
-            server.wait_until(lambda: [3.5] in answers, "version 2 answers")
-            shutil.rmtree(base / "2")
-            server.wait_for_state("END", "m", 2)
-        finally:
-            stop.set()
-        for client in running:
-            client.result()
-    assert {json.dumps(answer) for answer in answers} == {"[2.5]", "[3.5]"}
 
 
 def test_slow_calls_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -93,12 +53,6 @@ def test_slow_calls_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_p
         held.open()
         for call in slow:
             call.result()
-
-
-def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -> None:
-    status, body, _ = ask(embedded_server, "/v1/models/bytes:predict", {"inputs": "text"})
-    assert status == 200
-    assert json.loads(body) == {"outputs": {"length": 4, "echo_bytes": {"b64": "dGV4dA=="}}}
 
 
 def under_another_name() -> bytes:
@@ -195,17 +149,15 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, st
 def flagged_server(
     saved_models: Path, tmp_path_factory: pytest.TempPathFactory, certificates: tuple[str, str, str]
 ) -> Iterator[EmbeddedServer]:
-    """A server whose options each need a flag: TLS, health, metrics and CORS."""
+    """A server whose options each need a flag: TLS, health and CORS."""
     folder = tmp_path_factory.mktemp("flagged")
     key, cert, authority = map(json.dumps, certificates)
-    ssl, monitoring = folder / "ssl.txt", folder / "monitoring.txt"
+    ssl = folder / "ssl.txt"
     ssl.write_text(f"server_key: {key} server_cert: {cert} custom_ca: {authority} client_verify: true")
-    monitoring.write_text("prometheus_config { enable: true }")
     flags = [
         f"--model_base_path={saved_models / 'half_plus_two'}",
         "--model_name=half_plus_two",
         f"--ssl_config_file={ssl}",
-        f"--monitoring_config_file={monitoring}",
         "--enable_grpc_healthcheck_service=true",
         "--rest_api_enable_cors_support=true",
         "--grpc_channel_arguments=grpc.max_connection_age_ms=60000",
@@ -219,26 +171,10 @@ def flagged_server(
         server.kill()
 
 
-def test_flags_for_rest(flagged_server: EmbeddedServer) -> None:
-    """A model is served, its request counted, and a page of any origin may call."""
-    before = requests_counted(flagged_server)
-    assert predicted(flagged_server, "half_plus_two", [1.0]) == [2.5]
-    assert requests_counted(flagged_server) == before + 1
-    origin = {"Origin": "http://localhost:3000"}
-    status, _, headers = ask(
-        flagged_server, "/v1/models/half_plus_two:predict", method="OPTIONS", headers=origin
-    )
+def test_pages_of_any_origin_may_call(flagged_server: EmbeddedServer) -> None:
+    origin, path = {"Origin": "http://localhost:3000"}, "/v1/models/half_plus_two:predict"
+    status, _, headers = ask(flagged_server, path, method="OPTIONS", headers=origin)
     assert (status, headers["access-control-allow-origin"]) == (200, "*")
-
-
-def requests_counted(server: EmbeddedServer) -> int:
-    """How many requests the server says that it has answered."""
-    status, body, _ = ask(server, "/monitoring/prometheus/metrics")
-    assert status == 200
-    counter = ':tensorflow:serving:request_count{model_name="half_plus_two",status="OK"} '
-    return sum(
-        int(line.removeprefix(counter)) for line in body.decode().splitlines() if line.startswith(counter)
-    )
 
 
 def test_tls_is_for_clients_with_a_certificate(
@@ -273,9 +209,3 @@ def test_a_file_that_can_not_be_used_ends_the_server(tmp_path: Path, model_serve
     assert server.wait() == 2
     assert f"Invalid protobuf file: '{file}'" in server.log
     assert "Traceback" not in server.log
-
-
-def test_the_version_is_a_line(model_server: StartServer) -> None:
-    version = model_server("--version")
-    assert version.wait() == 0
-    assert "TensorFlow ModelServer: 2.20" in version.log
