@@ -33,22 +33,6 @@ def test_a_request_comes_back_as_it_was(content_type: str | None, body: bytes, e
     assert line.endswith(b"\n")
 
 
-def test_a_line_has_sagemakers_fields_in_its_order() -> None:
-    """Model Monitor and other readers of SageMaker's files find what they look for."""
-    line = line_of(CapturedRequest(b"1", "text/csv", "a=b"), b"[1]", "application/json", "id")
-
-    document = json.loads(line)
-    metadata = document["eventMetadata"]
-    assert list(metadata) == ["eventId", "customAttributes", "inferenceId", "inferenceTime"]
-    assert (metadata["customAttributes"], metadata["inferenceId"]) == (["a=b"], "id")
-    assert line.startswith(
-        b'{"captureData":{"endpointInput":{"observedContentType":"text/csv","mode":"INPUT","data":"1",'
-        b'"encoding":"CSV"},"endpointOutput":{"observedContentType":"application/json","mode":"OUTPUT",'
-        b'"data":"[1]","encoding":"JSON"}},"eventMetadata":{"eventId":"'
-    )
-    assert line.endswith(b'},"eventVersion":"0"}\n')
-
-
 @pytest.mark.parametrize(
     "line",
     [

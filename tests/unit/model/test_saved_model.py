@@ -1,8 +1,5 @@
 """Reading saved_model.pb without tensorflow: signatures, tags, damage, and variables that get lost."""
 
-import subprocess
-import sys
-import textwrap
 from contextlib import suppress
 from pathlib import Path
 
@@ -112,38 +109,6 @@ def test_variables_that_nothing_fills_are_named(tmp_path: Path) -> None:
         + node("look", "ReadVariableOp", "lost")
     )
     assert read(tmp_path, saved_bytes(graph)).lost_variables == ("net/lost",)
-
-
-KERAS_MODELS = """
-    import sys, keras, tensorflow as tf
-    net = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3), keras.layers.BatchNormalization()])
-    net.export(sys.argv[1] + "/exported", verbose=False)
-    module = tf.Module()
-    module.net = net
-    spec = tf.TensorSpec([None, 4], tf.float32, "x")
-    module.call = tf.function(lambda x: {"y": net(x)}, input_signature=[spec])
-    tf.saved_model.save(module, sys.argv[1] + "/hung", signatures=module.call)
-    plain = tf.Module()
-    plain.w = tf.Variable(tf.ones([4, 2]))
-    plain.call = tf.function(lambda x: {"y": x @ plain.w}, input_signature=[spec])
-    tf.saved_model.save(plain, sys.argv[1] + "/plain", signatures=plain.call)
-"""
-
-
-@pytest.mark.tensorflow
-def test_keras_models_saved_in_either_way(tmp_path: Path) -> None:
-    """A Keras model hung on a tf.Module is found out; an exported one and a plain module are not."""
-    argv = [sys.executable, "-c", textwrap.dedent(KERAS_MODELS), str(tmp_path)]
-    subprocess.run(argv, check=True, capture_output=True)
-    lost = {}
-    for folder in tmp_path.iterdir():
-        summary = read_saved_model(folder)
-        assert summary is not None
-        assert summary.signatures["serving_default"].inputs[
-            "x" if folder.name != "exported" else "keras_tensor"
-        ]
-        lost[folder.name] = len(summary.lost_variables)
-    assert lost == {"exported": 0, "hung": 6, "plain": 0}
 
 
 def test_a_tensor_without_a_shape_has_an_unknown_rank(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """The record of one request: its stages, and who finds it."""
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 
 import pytest
 
@@ -11,7 +9,6 @@ from tfs_proxy.observe.request_record import (
     INPUT_HANDLER,
     MODEL_SERVER,
     RequestRecord,
-    current_request,
     handling,
     note_failed,
     stage,
@@ -36,10 +33,3 @@ def test_the_innermost_stage_that_an_error_leaves_is_where_the_request_failed() 
             raise ValueError
         note_failed(CONVERT)
     assert (record.failed_stage, record.under_way) == (MODEL_SERVER, None)
-
-
-def test_a_context_carries_the_request_to_another_thread() -> None:
-    with handling(RequestRecord("id")) as record, ThreadPoolExecutor(1) as threads:
-        assert threads.submit(copy_context().run, current_request).result() is record
-        assert threads.submit(current_request).result() is None
-    assert current_request() is None

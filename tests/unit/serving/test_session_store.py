@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tfs_proxy.serving.script.session import Session
 from tfs_proxy.serving.session_store import SessionStore
 from tfs_proxy.values.deployment import SessionOptions
-from tfs_proxy.values.errors import SessionFailure, UnknownSession
+from tfs_proxy.values.errors import SessionFailure
 
 LIMIT = 20_000
 JSON = st.recursive(
@@ -69,15 +69,6 @@ def test_the_limit_of_a_session_is_that_of_all_its_keys(options: SessionOptions)
         session["b"] = b"x" * 10
     session["a"] = b"y" * (LIMIT - 10)
     assert {key: value[:1] for key, value in session.items()} == {"a": b"y"}
-
-
-@given(named=st.text() | st.from_regex(r"[0-9a-f]{32}", fullmatch=True))
-def test_no_text_but_an_open_id_is_a_session(options: SessionOptions, named: str) -> None:
-    """Whatever a client sends is refused as unknown, and never reaches a path or a statement."""
-    store = SessionStore(options)
-    with pytest.raises(UnknownSession):
-        store.find(named)
-    store.close()
 
 
 def test_a_file_that_is_no_store_is_a_failure(tmp_path: Path) -> None:

@@ -201,16 +201,6 @@ def test_a_stream_that_hangs_is_broken_off(shared: Stack, kind: str) -> None:
     assert (response.status, broken.value.partial) == (200, b"first")
 
 
-def test_a_request_that_hangs(shared: Stack) -> None:
-    """It is answered 504, and the next is answered."""
-    answer = say(shared, "sleep")
-    pid(shared)
-    shared.wait_for_log(f"hangs at inference.py:{line_of('here it hangs')} in forever")
-
-    assert answer.status == 504
-    assert "within 2 seconds" in answer.json["error"]
-
-
 @pytest.mark.slow
 def test_the_old_worker_finishes_its_other_requests(tmp_path: Path) -> None:
     """The new worker answers while the old one still works on a request, which is not lost."""

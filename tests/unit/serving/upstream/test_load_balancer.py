@@ -55,6 +55,8 @@ def test_all_down_answers_at_once() -> None:
     assert pauses == sorted(pauses)
     assert pauses[0] < 0.2
     assert pauses[-1] <= LONGEST_PAUSE_SECONDS + 0.02
+    with pytest.raises(UpstreamUnavailable):
+        LoadBalancer([], clock).send(None, servers)
 
 
 def test_broken_connections_open_it_when_they_follow_each_other() -> None:

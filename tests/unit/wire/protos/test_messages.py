@@ -187,31 +187,6 @@ def test_what_there_is_not_is_an_attribute_error() -> None:
     assert not hasattr(protos, "no_module")
 
 
-BOTH = """
-import sys
-names = {names!r}
-for name in names:
-    __import__(name)
-from tensorflow.core.framework import tensor_pb2
-from tfs_proxy.wire.protos import TensorProto
-ours = TensorProto(dtype="DT_FLOAT", float_val=[1.5])
-theirs = tensor_pb2.TensorProto.FromString(ours.SerializeToString())
-assert theirs.float_val[0] == 1.5 and type(theirs) is not type(ours)
-"""
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "names", [("tensorflow", "tfs_proxy.wire.protos"), ("tfs_proxy.wire.protos", "tensorflow")]
-)
-def test_tensorflow_in_the_same_process(names: tuple[str, str]) -> None:
-    """The package's own messages and ours live side by side, whichever is imported first."""
-    program = [sys.executable, "-c", BOTH.format(names=names)]
-    done = subprocess.run(program, check=False, capture_output=True, text=True)
-
-    assert done.returncode == 0, done.stderr
-
-
 @given(
     st.dictionaries(st.text(max_size=3), numeric_arrays(), max_size=3),
     st.booleans(),
