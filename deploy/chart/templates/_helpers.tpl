@@ -104,6 +104,10 @@ priorityClassName: {{ . }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with concat .Values.tolerations (ternary .Values.gpu.tolerations (list) (gt (int .Values.gpu.count) 0)) }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
