@@ -35,8 +35,8 @@ GRPC = 8500
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 WARNING = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b|Traceback")
-HEAD = """| pod | container | probes | answers | ended with | log |
-|---|---|---|---|---|---|"""
+HEAD = """| pod | container | probes | answers | while preStop | ended with | log |
+|---|---|---|---|---|---|---|"""
 
 
 def asked(url: str, given: argparse.Namespace, seconds: float, body: str | None = None) -> int:
@@ -125,15 +125,16 @@ def answers(pod: Pod, container: Any) -> Iterator[str]:
             yield f"HTTP {asked(url, given, 60, given.body)}"
 
 
-def ended(container: Any, name: str, grace: float) -> str:
-    """Run preStop, send SIGTERM, and SIGKILL at the end of the grace period; exit status and seconds."""
-    began = time.monotonic()
-    pause = container.get("lifecycle", {}).get("preStop", {})
-    if "exec" in pause:
-        docker("exec", name, *pause["exec"]["command"], check=False)
-    time.sleep(pause.get("sleep", {}).get("seconds", 0))
+def ended(pod: Pod, container: Any, name: str) -> tuple[str, str]:
+    """Run preStop, while requests still come, then SIGTERM; their answers, exit status and seconds."""
+    began, grace = time.monotonic(), pod.spec.get("terminationGracePeriodSeconds", 30)
+    hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
+    got = ""
+    if hook is not None:
+        with subprocess.Popen(["docker", "exec", name, *hook], stderr=subprocess.DEVNULL):  # noqa: S607
+            got = ", ".join(answers(pod, container))
     docker("stop", "--time", f"{max(1, grace - (time.monotonic() - began)):.0f}", name)
-    return f"{docker('wait', name)} after {time.monotonic() - began:.0f} s"
+    return got, f"{docker('wait', name)} after {time.monotonic() - began:.0f} s"
 
 
 def log_of(name: str) -> str:
@@ -149,19 +150,18 @@ def results(pod: Pod) -> Iterator[list[str]]:
     for container in [*pod.spec.get("initContainers", ()), *pod.spec["containers"]]:
         name = pod.start(container)
         if pod.once or container not in pod.spec["containers"]:
-            yield [container["name"], "", "", docker("wait", name), log_of(name)]
+            yield [container["name"], "", "", "", docker("wait", name), log_of(name)]
         else:
             said = ", ".join(probes(pod, container, name))
             serving.append((container, name, said, ", ".join(answers(pod, container))))
     for container, name, said, got in serving:
-        status = ended(container, name, pod.spec.get("terminationGracePeriodSeconds", 30))
-        yield [container["name"], said, got, status, log_of(name)]
+        yield [container["name"], said, got, *ended(pod, container, name), log_of(name)]
 
 
 def is_good(row: list[str]) -> bool:
     """Probes say yes, each request is answered, the end has status 0, and the log has no warning."""
-    _, said, got, status, log = row
-    right = all(each in {"HTTP 200", "gRPC OK"} for each in got.split(", ") if each)
+    _, said, got, last, status, log = row
+    right = all(each in {"", "HTTP 200", "gRPC OK"} for each in f"{got}, {last}".split(", "))
     return right and "NO" not in said and status.split()[0] == "0" and log.startswith("clean")
 
 

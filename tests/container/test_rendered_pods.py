@@ -74,9 +74,9 @@ def test_a_job_fills_the_cache_and_a_pod_serves_it_by_keys_and_tls(address: str,
     status, rows = run(rendering, *words, "--header", f"X-Api-Key={KEY}")
 
     assert [row[1] for row in rows] == ["fetch-model", "wait-for-model", "tfs-proxy"], rows
-    assert [row[4].split()[0] for row in rows] == ["0", "0", "0"], rows
+    assert [row[5].split()[0] for row in rows] == ["0", "0", "0"], rows
     assert "readiness yes, liveness yes" in rows[-1][2]
-    assert rows[-1][3] == "HTTP 200, gRPC OK"
+    assert rows[-1][3:5] == ["HTTP 200, gRPC OK", "HTTP 200, gRPC OK"]
     assert status == 0, rows
 
 
