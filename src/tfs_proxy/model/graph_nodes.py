@@ -22,9 +22,10 @@ PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAnd
 
 
 def mapped(path: Path) -> memoryview:
-    """Map the file into memory, which ends with the last view of it."""
+    """Map the file into memory, which ends with the last view of it; an empty one can't be."""
     with path.open("rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        size = path.stat().st_size
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)) if size else NOTHING
 
 
 def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:

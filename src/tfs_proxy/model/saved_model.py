@@ -44,8 +44,7 @@ class SavedModelSummary(Struct, frozen=True):
 def read_saved_model(folder: Path) -> SavedModelSummary | None:
     """Read ``folder/saved_model.pb``; None if there is only the text form, which is not read here.
 
-    Weights and functions in the file are stepped over, so that its size hardly matters. Raises
-    DiscoveryError if the file cannot be read or is damaged.
+    Steps over weights and functions, so size hardly matters; raises DiscoveryError if it can't be read.
     """
     path = folder / graph_nodes.BINARY_FILE
     if not path.is_file():
@@ -58,7 +57,7 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
         read = [_of_graph(graph) for graph in graphs]
     except MalformedProtobuf as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise DiscoveryError(f"{path} cannot be read: {error}.") from None
     if not read:
         raise DiscoveryError(f"{path} is damaged: it holds no graph.")

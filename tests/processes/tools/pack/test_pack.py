@@ -124,6 +124,7 @@ UNUSABLE = {
     ),
     "without signatures": (SAVED_MODEL, ("has no signatures",)),
     "damaged": (SAVED_MODEL[:-3], ("m/1/saved_model.pb is damaged",)),
+    "empty": (b"", ("m/1/saved_model.pb is damaged",)),
 }
 
 
