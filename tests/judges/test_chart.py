@@ -116,6 +116,20 @@ def test_the_manifests_are_renderings_of_the_chart(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("said", "pattern"),
+    {
+        "strategy.type=Recreate": r"strategy:\s+type: Recreate\s+template:",
+        "gpu.count=1,model.cache.type=volume": r"kind: Job.*key: nvidia.com/gpu.*restartPolicy: Never",
+        "probes.liveness=null": r"readinessProbe:((?!livenessProbe|null).)*lifecycle:",
+        f"fullnameOverride={'n' * 46},autoscaling.by=keda": r'pod=~"n{46}-\[0-9a-z\]\+-\[0-9a-z\]\+"',
+        "settings.BYTES=536870912,settings.ON=true": r'BYTES\s+value: "536870912".*ON\s+value: "true"',
+    }.items(),
+)
+def test_what_the_api_server_or_a_scheduler_alone_would_refuse_is_right(said: str, pattern: str) -> None:
+    assert re.search(pattern, render("--set", f"model.uri=s3://bucket/m,{said}"), re.DOTALL)
+
+
 def test_a_misspelt_name_is_refused_wherever_it_stands() -> None:
     """All mappings of values.yaml but those whose names are the user's, or Kubernetes' own, are closed."""
     closed = jsonschema.Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))

@@ -8,6 +8,11 @@
 {{- with get $owned $name }}{{ fail (printf "settings.%s: the chart sets this variable; set %s in its place." $name .) }}{{ end -}}
 {{- if has $name (list "SAGEMAKER_BIND_TO_PORT" "SAGEMAKER_SAFE_PORT_RANGE") }}{{ fail (printf "settings.%s: probes, Service and NetworkPolicy know the ports 8080 and 8500; leave it out, and choose service.port." $name) }}{{ end -}}
 {{- end -}}
+{{- $selecting := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" -}}
+{{- $ours := concat $selecting (list "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
+{{- range $value, $names := dict "podLabels" $selecting "commonLabels" $ours -}}
+{{- range $names }}{{ if hasKey (index $.Values $value) . }}{{ fail (printf "%s: %s is the chart's own label; leave it out." $value .) }}{{ end }}{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "tfs-proxy.checkModel" -}}
@@ -31,10 +36,12 @@
 
 {{- define "tfs-proxy.checkCallers" -}}
 {{- if and .Values.tls.clientCa.secretName (not .Values.tls.secretName) }}{{ fail "tls.clientCa.secretName asks clients for certificates, which needs TLS: set tls.secretName, too." }}{{ end -}}
+{{- if and .Values.grpc.enabled (eq (int .Values.service.port) 8500) }}{{ fail "service.port is 8500, which is gRPC's: take another one, or set grpc.enabled: false." }}{{ end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}{{ fail "ingress.enabled: ingress.hosts is empty; give the name that clients ask for." }}{{ end -}}
 {{- with .Values.route -}}
 {{- if and .enabled (not .parentRefs) }}{{ fail "route.enabled: route.parentRefs is empty; name a Gateway, such as [{name: gateway}]." }}{{ end -}}
 {{- if and .grpc.enabled (not .enabled) }}{{ fail "route.grpc.enabled needs route.enabled." }}{{ end -}}
+{{- if and .grpc.enabled (not .grpc.hostnames) }}{{ fail "route.grpc.hostnames is empty: on one listener a name belongs to one kind of route, so give gRPC a name of its own." }}{{ end -}}
 {{- range .grpc.hostnames }}{{ if has . $.Values.route.hostnames }}{{ fail (printf "route.grpc.hostnames: %s is in route.hostnames, too; on one listener a name belongs to one kind of route, so give gRPC a name of its own." .) }}{{ end }}{{ end -}}
 {{- if and .grpc.enabled (not $.Values.grpc.enabled) }}{{ fail "route.grpc.enabled: grpc.enabled is false, so there is no gRPC to lead to." }}{{ end -}}
 {{- end -}}
@@ -52,8 +59,18 @@
 {{- if and (eq (int .minReplicas) 0) (ne .by "keda-http") }}{{ fail (printf "autoscaling.minReplicas is 0, and autoscaling.by is %s: without a pod nobody measures that; set by: keda-http, or at least 1." .by) }}{{ end -}}
 {{- if and (eq .by "cpu") (not (dig "requests" "cpu" "" $.Values.resources)) }}{{ fail "autoscaling.by is cpu, a percentage of resources.requests.cpu, which is not set." }}{{ end -}}
 {{- if and (eq .by "keda-http") $.Values.tls.secretName }}{{ fail "autoscaling.by is keda-http, whose interceptor asks the pods without TLS: end TLS in front of it, and leave tls.secretName empty." }}{{ end -}}
+{{- if and (eq .by "keda-http") $.Values.route.enabled (not (concat $.Values.route.hostnames .kedaHttp.hosts)) }}{{ fail "route.hostnames is empty, and KEDA's interceptor knows a release by the name that clients ask for: give it, or autoscaling.kedaHttp.hosts." }}{{ end -}}
 {{- if and (eq .by "keda-http") $.Values.route.enabled $.Values.route.canary.service }}{{ fail "route.canary.service: with autoscaling.by keda-http both releases are behind the same interceptor, which divides nothing: use another autoscaler for a canary." }}{{ end -}}
 {{- end -}}
+{{- end -}}
+{{- with .Values.strategy.rollingUpdate -}}
+{{- if and (has (toString .maxSurge) (list "0" "0%")) (has (toString .maxUnavailable) (list "0" "0%")) }}{{ fail "strategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced: raise one of them." }}{{ end -}}
+{{- end -}}
+{{- $resources := .Values.resources -}}
+{{- range $kind := list "cpu" "memory" "ephemeral-storage" -}}
+{{- $amount := ternary "tfs-proxy.cores" "tfs-proxy.mebibytes" (eq $kind "cpu") -}}
+{{- $asked := dig "requests" $kind "" $resources -}}{{- $most := dig "limits" $kind "" $resources -}}
+{{- if gt (include $amount $asked | float64) (include $amount $most | float64 | default 1e18) }}{{ fail (printf "resources.requests.%s is %v, above resources.limits.%s, %v: no pod would be made; raise the limit, too." $kind $asked $kind $most) }}{{ end -}}
 {{- end -}}
 {{- with .Values.probes.startup -}}
 {{- if le (int $.Values.progressDeadlineSeconds) (int (mul .periodSeconds .failureThreshold)) }}{{ fail (printf "progressDeadlineSeconds is %v, and probes.startup lasts %d: a rollout would count as failed while pods start; raise it." $.Values.progressDeadlineSeconds (int (mul .periodSeconds .failureThreshold))) }}{{ end -}}

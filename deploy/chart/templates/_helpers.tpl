@@ -1,10 +1,11 @@
+{{/* At most 46 characters: names of pods are this and "-", ten of the ReplicaSet, and "-" and five, in 63. */}}
 {{- define "tfs-proxy.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride -}}
 {{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- .Release.Name | replace "." "-" | trunc 46 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | replace "." "-" | trunc 46 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -179,6 +180,12 @@ volumeMounts:
 {{- end -}}
 {{- end -}}
 {{- uniq $ports | toJson -}}
+{{- end -}}
+
+{{/* Cores, such as 2 and 500m; 0 for none. */}}
+{{- define "tfs-proxy.cores" -}}
+{{- $text := toString . -}}
+{{- if hasSuffix "m" $text }}{{ divf (trimSuffix "m" $text) 1000 }}{{ else }}{{ float64 $text }}{{ end -}}
 {{- end -}}
 
 {{/* A size in MiB, such as 5Gi; 0 for one in other units. */}}
