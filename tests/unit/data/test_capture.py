@@ -28,6 +28,7 @@ def test_a_request_comes_back_as_it_was(content_type: str | None, body: bytes, e
     line = line_of(request, b"", None, None)
 
     assert json.loads(line)["captureData"]["endpointInput"]["encoding"] == encoding
+    assert list(json.loads(line)) == ["captureData", "eventMetadata", "eventVersion"]
     assert captured_request(line) == request
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
