@@ -11,7 +11,7 @@
 {{- $selecting := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" -}}
 {{- $ours := concat $selecting (list "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
 {{- range $value, $names := dict "podLabels" $selecting "commonLabels" $ours -}}
-{{- range $names }}{{ if hasKey (index $.Values $value) . }}{{ fail (printf "%s: %s is the chart's own label; leave it out." $value .) }}{{ end }}{{ end -}}
+{{- range $names }}{{ if hasKey (index $.Values $value | default dict) . }}{{ fail (printf "%s: %s is the chart's own label; leave it out." $value .) }}{{ end }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
@@ -41,7 +41,7 @@
 {{- with .Values.route -}}
 {{- if and .enabled (not .parentRefs) }}{{ fail "route.enabled: route.parentRefs is empty; name a Gateway, such as [{name: gateway}]." }}{{ end -}}
 {{- if and .grpc.enabled (not .enabled) }}{{ fail "route.grpc.enabled needs route.enabled." }}{{ end -}}
-{{- if and .grpc.enabled (not .grpc.hostnames) }}{{ fail "route.grpc.hostnames is empty: on one listener a name belongs to one kind of route, so give gRPC a name of its own." }}{{ end -}}
+{{- if and .grpc.enabled (not (and .hostnames .grpc.hostnames)) }}{{ fail "route.hostnames or route.grpc.hostnames is empty: on one listener a name belongs to one kind of route, so give HTTP and gRPC names of their own." }}{{ end -}}
 {{- range .grpc.hostnames }}{{ if has . $.Values.route.hostnames }}{{ fail (printf "route.grpc.hostnames: %s is in route.hostnames, too; on one listener a name belongs to one kind of route, so give gRPC a name of its own." .) }}{{ end }}{{ end -}}
 {{- if and .grpc.enabled (not $.Values.grpc.enabled) }}{{ fail "route.grpc.enabled: grpc.enabled is false, so there is no gRPC to lead to." }}{{ end -}}
 {{- end -}}
@@ -59,7 +59,7 @@
 {{- if and (eq (int .minReplicas) 0) (ne .by "keda-http") }}{{ fail (printf "autoscaling.minReplicas is 0, and autoscaling.by is %s: without a pod nobody measures that; set by: keda-http, or at least 1." .by) }}{{ end -}}
 {{- if and (eq .by "cpu") (not (dig "requests" "cpu" "" $.Values.resources)) }}{{ fail "autoscaling.by is cpu, a percentage of resources.requests.cpu, which is not set." }}{{ end -}}
 {{- if and (eq .by "keda-http") $.Values.tls.secretName }}{{ fail "autoscaling.by is keda-http, whose interceptor asks the pods without TLS: end TLS in front of it, and leave tls.secretName empty." }}{{ end -}}
-{{- if and (eq .by "keda-http") $.Values.route.enabled (not (concat $.Values.route.hostnames .kedaHttp.hosts)) }}{{ fail "route.hostnames is empty, and KEDA's interceptor knows a release by the name that clients ask for: give it, or autoscaling.kedaHttp.hosts." }}{{ end -}}
+{{- if and (eq .by "keda-http") $.Values.route.enabled (not $.Values.route.hostnames) (not .kedaHttp.hosts) }}{{ fail "route.hostnames is empty, and KEDA's interceptor knows a release by the name that clients ask for: give it, or autoscaling.kedaHttp.hosts." }}{{ end -}}
 {{- if and (eq .by "keda-http") $.Values.route.enabled $.Values.route.canary.service }}{{ fail "route.canary.service: with autoscaling.by keda-http both releases are behind the same interceptor, which divides nothing: use another autoscaler for a canary." }}{{ end -}}
 {{- end -}}
 {{- end -}}

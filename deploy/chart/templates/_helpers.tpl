@@ -17,7 +17,7 @@ app.kubernetes.io/component: server
 {{- end -}}
 
 {{- define "tfs-proxy.podLabels" -}}
-{{- range $name, $value := merge (dict) .Values.podLabels .Values.commonLabels }}
+{{- range $name, $value := merge dict (.Values.podLabels | default dict) (.Values.commonLabels | default dict) }}
 {{ $name }}: {{ $value | quote }}
 {{- end }}
 {{- end -}}
@@ -105,7 +105,7 @@ priorityClassName: {{ . }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with concat .Values.tolerations (ternary .Values.gpu.tolerations (list) (gt (int .Values.gpu.count) 0)) }}
+{{- with concat (.Values.tolerations | default list) (ternary (.Values.gpu.tolerations | default list) list (gt (int .Values.gpu.count) 0)) }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -119,7 +119,7 @@ securityContext:
 
 {{/* The folder of the cache in which this address lies; pods mount it alone. */}}
 {{- define "tfs-proxy.cacheFolder" -}}
-{{- printf "%s %s" .Values.model.uri .Values.model.cache.version | sha256sum | trunc 12 -}}
+{{- printf "%s %s" .Values.model.uri (include "tfs-proxy.text" .Values.model.cache.version) | sha256sum | trunc 12 -}}
 {{- end -}}
 
 {{- define "tfs-proxy.cacheClaim" -}}
@@ -165,16 +165,17 @@ volumeMounts:
 {{- define "tfs-proxy.hosts" -}}
 {{- $own := printf "%s-interceptor" (include "tfs-proxy.fullname" .) -}}
 {{- $hosts := list $own (printf "%s.%s" $own .Release.Namespace) (printf "%s.%s.svc" $own .Release.Namespace) -}}
-{{- if .Values.ingress.enabled }}{{ $hosts = concat $hosts .Values.ingress.hosts }}{{ end -}}
-{{- if .Values.route.enabled }}{{ $hosts = concat $hosts .Values.route.hostnames }}{{ end -}}
-{{- concat $hosts .Values.autoscaling.kedaHttp.hosts | uniq | toYaml -}}
+{{- if .Values.ingress.enabled }}{{ $hosts = concat $hosts (.Values.ingress.hosts | default list) }}{{ end -}}
+{{- if .Values.route.enabled }}{{ $hosts = concat $hosts (.Values.route.hostnames | default list) }}{{ end -}}
+{{- concat $hosts (.Values.autoscaling.kedaHttp.hosts | default list) | uniq | toYaml -}}
 {{- end -}}
 
 {{/* networkPolicy.egress.ports, and those of addresses that say where the store is. */}}
 {{- define "tfs-proxy.storePorts" -}}
 {{- $ports := list -}}
 {{- range .Values.networkPolicy.egress.ports }}{{ $ports = append $ports (int .) }}{{ end -}}
-{{- range list .Values.model.uri .Values.settings.AWS_ENDPOINT_URL .Values.settings.AWS_ENDPOINT_URL_S3 -}}
+{{- $settings := .Values.settings | default dict -}}
+{{- range list .Values.model.uri $settings.AWS_ENDPOINT_URL $settings.AWS_ENDPOINT_URL_S3 -}}
 {{- with regexFind "^https?://[^/?]+" (toString .) -}}
 {{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" .) | default (ternary 443 80 (hasPrefix "https" .)) | int) -}}
 {{- end -}}
