@@ -57,7 +57,8 @@
 {{- if ne .by "none" -}}
 {{- if gt (int .minReplicas) (int .maxReplicas) }}{{ fail (printf "autoscaling.minReplicas is %v, above maxReplicas, %v." .minReplicas .maxReplicas) }}{{ end -}}
 {{- if and (eq (int .minReplicas) 0) (ne .by "keda-http") }}{{ fail (printf "autoscaling.minReplicas is 0, and autoscaling.by is %s: without a pod nobody measures that; set by: keda-http, or at least 1." .by) }}{{ end -}}
-{{- if and (eq .by "cpu") (not (dig "requests" "cpu" "" $.Values.resources)) }}{{ fail "autoscaling.by is cpu, a percentage of resources.requests.cpu, which is not set." }}{{ end -}}
+{{- if and (eq .by "cpu") (not .cpu.utilization) }}{{ fail "autoscaling.cpu.utilization is 0, and autoscaling.by is cpu: give a percentage of resources.requests.cpu." }}{{ end -}}
+{{- if and .cpu.utilization (ne .by "keda-http") (not (dig "requests" "cpu" "" $.Values.resources)) }}{{ fail (printf "autoscaling.by is %s with autoscaling.cpu.utilization, a percentage of resources.requests.cpu, which is not set." .by) }}{{ end -}}
 {{- if and (eq .by "keda-http") $.Values.tls.secretName }}{{ fail "autoscaling.by is keda-http, whose interceptor asks the pods without TLS: end TLS in front of it, and leave tls.secretName empty." }}{{ end -}}
 {{- if and (eq .by "keda-http") $.Values.route.enabled (not $.Values.route.hostnames) (not .kedaHttp.hosts) }}{{ fail "route.hostnames is empty, and KEDA's interceptor knows a release by the name that clients ask for: give it, or autoscaling.kedaHttp.hosts." }}{{ end -}}
 {{- if and (eq .by "keda-http") $.Values.route.enabled $.Values.route.canary.service }}{{ fail "route.canary.service: with autoscaling.by keda-http both releases are behind the same interceptor, which divides nothing: use another autoscaler for a canary." }}{{ end -}}
