@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 import pytest
 
+from support.load_generator import load
 from support.ports import free_port
 from support.predict_messages import request_bytes, response_arrays
 from support.stack import DropIn
@@ -98,7 +99,7 @@ def test_a_model_by_name_answers_on_every_port(start: Start, saved_models: Path,
 def test_a_new_version_is_taken_and_the_old_one_left(
     start: Start, saved_models: Path, tmp_path: Path
 ) -> None:
-    """The model server follows the folder, from an empty one on; /ping and /invocations follow the model server."""
+    """From an empty folder on, /ping and /invocations follow the model server; no request fails between two versions."""
     base = tmp_path / "models"
     (base / "half").mkdir(parents=True)
     stack = start(MODEL_NAME="half", MODEL_BASE_PATH=str(base))
@@ -108,9 +109,11 @@ def test_a_new_version_is_taken_and_the_old_one_left(
     shutil.copytree(saved_models / "half_plus_two" / "1", base / "half" / "1")
     stack.wait_ready()
     shutil.copytree(saved_models / "half_plus_two" / "1", base / "half" / ".2")
-    (base / "half" / ".2").rename(base / "half" / "2")
-    wait_for_status(stack, "half", "/versions/1", '"END"')
+    with load(stack.port) as sending:
+        (base / "half" / ".2").rename(base / "half" / "2")
+        wait_for_status(stack, "half", "/versions/1", '"END"')
 
+    assert (sending.counts["failed"], sending.counts["refused"]) == (0, 0), sending.failures
     assert stack.ask("GET", "/ping").status == 200
     assert stack.ask("POST", "/invocations", '{"instances": [1.0]}').json == {"predictions": [2.5]}
     assert stack.ask("POST", "/invocations", "1.0", {"Content-Type": "text/csv"}).json == {
