@@ -56,10 +56,14 @@ class Policy:
 
 
 POLICIES = (
-    Policy("CPU 70 % busy, a container starts in 60 s", 0.7, 60),
-    Policy("CPU 70 % busy, in 5 s", 0.7, 5),
-    Policy("CPU 70 % busy or as many requests in flight, in 5 s", 0.7, 5, (CPU, IN_FLIGHT)),
-    Policy("CPU 35 % busy or as many requests in flight, in 5 s", 0.35, 5, (CPU, IN_FLIGHT)),
+    Policy("follows CPU, target 70 % busy; a container starts in 60 s", 0.7, 60),
+    Policy("follows CPU, target 70 % busy; it starts in 5 s", 0.7, 5),
+    Policy(
+        "follows CPU and requests in flight, target 70 % busy; it starts in 5 s", 0.7, 5, (CPU, IN_FLIGHT)
+    ),
+    Policy(
+        "follows CPU and requests in flight, target 35 % busy; it starts in 5 s", 0.35, 5, (CPU, IN_FLIGHT)
+    ),
 )
 MINUTES = 33
 
@@ -206,7 +210,7 @@ def from_zero(rate: float) -> str:
         )
         waited = max(float(waits[numbers > 0].max(initial=0)) for waits, numbers in held.waits)
         lines.append(
-            f"| {start} s | refused for {sum(asleep.refused) / 200:.0f} s "
+            f"| {start} s | refused for {sum(lost > 0 for lost in asleep.refused) * STEP:.0f} s "
             f"| the first waits {waited:.0f} s, {sum(held.refused):,.0f} are refused |"
         )
     return "\n".join(lines)
@@ -230,7 +234,7 @@ def picture(rate: float) -> str:
 
 
 def main() -> None:
-    """Play, print, and write the picture and the page's tables if that is asked for."""
+    """Simulate, print, and write the picture and the page's tables if that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--write", action="store_true", help="write the picture and the tables into the documentation"
