@@ -122,9 +122,10 @@ def test_the_manifests_are_renderings_of_the_chart(tmp_path: Path) -> None:
         "strategy.type=Recreate": r"strategy:\s+type: Recreate\s+template:",
         "gpu.count=1,model.cache.type=volume": r"kind: Job.*key: nvidia.com/gpu.*restartPolicy: Never",
         "settings=null,tolerations=null,podLabels=null,model.cache.type=volume,model.cache.version=7": "kind: Job",
+        "model.cache.type=volume,model.cache.version=86": r'subPath: "\d{12}"',
         "probes.liveness=null": r"readinessProbe:((?!livenessProbe|null).)*lifecycle:",
         f"fullnameOverride={'n' * 46},autoscaling.by=keda": r'pod=~"n{46}-\[0-9a-z\]\+-\[0-9a-z\]\+"',
-        "settings.BYTES=536870912,settings.ON=true": r'BYTES\s+value: "536870912".*ON\s+value: "true"',
+        "settings.BYTES=536870912,settings.ON=true": r'BYTES"\s+value: "536870912".*"ON"\s+value: "true"',
     }.items(),
 )
 def test_what_the_api_server_or_a_scheduler_alone_would_refuse_is_right(said: str, pattern: str) -> None:

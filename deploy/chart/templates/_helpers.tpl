@@ -64,7 +64,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "tfs-proxy.settings" -}}
 {{- range $name, $value := .Values.settings }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   value: {{ include "tfs-proxy.text" $value | quote }}
 {{- end }}
 {{- with .Values.extraEnv }}
@@ -76,7 +76,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.model.credentials }}
 {{- if .secretName }}
 - secretRef:
-    name: {{ .secretName }}
+    name: {{ .secretName | quote }}
     optional: {{ .optional }}
 {{- end }}
 {{- end }}
@@ -87,7 +87,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* What the server's pods and the Job's have in common. */}}
 {{- define "tfs-proxy.podSpec" -}}
-serviceAccountName: {{ include "tfs-proxy.serviceAccountName" . }}
+serviceAccountName: {{ include "tfs-proxy.serviceAccountName" . | quote }}
 # Nothing here talks to the API server. The token for a role in a cloud is another one, and comes nevertheless.
 automountServiceAccountToken: false
 # A variable for each port of each Service of the namespace, some of which have the names of settings: not here.
@@ -95,11 +95,11 @@ enableServiceLinks: false
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
