@@ -15,7 +15,7 @@ from rows import Row, Side
 from processes import MODEL_SERVER, SUPERVISOR
 
 BUSY_CORES = 0.3
-BUSY = "Other work ran on the machine at the same time, so rates and ratios are rough; CPU times are less disturbed."
+BUSY = "Other work ran on the machine at the same time, so rates and ratios are rough."
 OWN_PARTS = ("nginx", "workers", SUPERVISOR, MODEL_SERVER)
 
 
