@@ -213,19 +213,22 @@ def prove(proof: Proof, small: int, large_bytes: int) -> Iterator[tuple[str, str
     done = proof.summary["objects"]
     yield "objects, each with its records once and in order", f"{objects:,}"
     yield "records", f"{records:,}"
-    yield "objects begun again after an actor was killed and a node cut off", f"{again}"
-    yield "objects begun again after Ctrl-C, of those not finished", f"{begun_again(sent) - again}"
-    yield "requests sent, and of them again", f"{sent.total():,}, {sent.total() - len(sent):,}"
+    yield "objects begun anew because an actor was killed or a node cut off", f"{again}"
+    yield "unfinished objects that the second command began anew", f"{begun_again(sent) - again}"
     yield (
-        "objects that the command after Ctrl-C skipped, and did",
+        "requests sent in all, and how many of these were repetitions",
+        f"{sent.total():,}, {sent.total() - len(sent):,}",
+    )
+    yield (
+        "objects that the second command found done, and that it did",
         f"{done['already_done']:,}, {done['done']:,}",
     )
     yield "unfinished outputs that are left", "0"
     yield (
-        "time of both commands, and from Ctrl-C to the end of the first",
+        "time of both commands together, and from Ctrl-C to the end of the first",
         f"{seconds:.0f} s, {stopping:.1f} s",
     )
-    yield "CPU time of both commands, nodes apart", f"{cpu:.1f} s"
+    yield "CPU time of both commands, without that of the nodes", f"{cpu:.1f} s"
     peaks = f"{proof.peaks['command']} MB, {proof.peaks['actor']} MB"
     yield "peak memory of the command, and of a node's actor", peaks
     yield "load of the machine before and at the end", f"{load:.1f}, {os.getloadavg()[0]:.1f}"
