@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.model.openapi.document import INPUT_NAMES
 from tfs_proxy.serving.inner_stack import serving
 from tfs_proxy.settings.parsers import for_inner_stack
 from tfs_proxy.transform.batches import asks_model, header_of
@@ -26,7 +25,7 @@ from tfs_proxy.values.errors import SettingsError, UpstreamError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.header_names import bearer
 from tfs_proxy.wire.http_client import get
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INPUT_NAMES, INVOCATIONS, OPENAPI
 from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from tfs_proxy.values.attributes import ATTRIBUTES
 from tfs_proxy.values.names import LABEL, LOADED_MODEL, SERVED_MODEL, SHORT_VERSION
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, REQUEST_ID
+from tfs_proxy.wire.routes import INPUT_NAMES
 
 Part = dict[str, Any]
 
@@ -36,9 +37,6 @@ The models served here, described by their signatures, the script and the settin
 
 Every error is `{"error": "..."}`. Bodies may come with `Content-Encoding: gzip`.
 """
-
-INPUT_NAMES = "x-inputs"
-"""Extension of an operation: the inputs of the signature for which CSV is read."""
 
 EVERYWHERE = (400, 404, 405, 408, 413, 414, 431, 500, 503, 504)
 
