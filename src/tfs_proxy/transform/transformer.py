@@ -158,11 +158,11 @@ class DataProcessing:
 
     def rows(self, batch: MiniBatch, answer: HttpResponse) -> int:
         """The rows of an answer if both sides are CSV or JSON lines; else as many as there are records."""
-        body, kinds = answer.body, {_lines_of(self._accept), _lines_of(answer.header("Content-Type"))}
-        lines = body.removesuffix(b"\n").split(b"\n")
-        if kinds == {""} or not self._has_lines or (body and len(lines) == len(batch)):
+        body = answer.body
+        if not self._has_lines or (body and body.count(b"\n", 0, -1) + 1 == len(batch)):
             return len(batch)
-        rows = sum(1 for line in lines if line.strip())
+        kinds = {_lines_of(self._accept), _lines_of(answer.header("Content-Type"))}
+        rows = len(batch) if kinds == {""} else sum(1 for line in body.split(b"\n") if line.strip())
         if rows > len(batch):  # one may take several lines
             with contextlib.suppress(BadInput, ValueError):
                 return sum(1 for _ in csv_rows(body, ",")) if CSV in kinds else len([json.loads(body)])
