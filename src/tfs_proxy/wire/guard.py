@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -64,10 +64,10 @@ class Guard(Struct, frozen=True):
         if path in SPARED or not (self.is_everywhere or upgrade or re.search(MANAGEMENT, path)):
             return PASSES
         lines = (f"{method} {upgrade}", self._allowed(header), *(header(name) or "" for name in HEADERS), "")
-        return next((verdict for seen, verdict in _compiled(self) if seen.search("\n".join(lines))), ORIGIN)
+        return _verdict(self, "\n".join(lines))
 
     def _allowed(self, header: Header) -> str:
-        return origin if (origin := header("origin") or "") in self.origins else ""
+        return origin if self.origins and (origin := header("origin") or "") in self.origins else ""
 
     def answer_headers(self, verdict: str, header: Header) -> dict[str, str]:
         """Headers by which a browser shows a listed page the answer; none without a list."""
@@ -80,6 +80,6 @@ class Guard(Struct, frozen=True):
         return headers
 
 
-@cache
-def _compiled(guard: Guard) -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple((re.compile(pattern), verdict) for pattern, verdict in guard.rules())
+@lru_cache(maxsize=64)
+def _verdict(guard: Guard, request: str) -> str:
+    return next((verdict for pattern, verdict in guard.rules() if re.search(pattern, request)), ORIGIN)
