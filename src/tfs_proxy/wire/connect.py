@@ -17,7 +17,7 @@ _SO_MEMINFO = 55
 """Linux's option for a socket's memory; the first of its numbers is that of unread data."""
 
 _NO_BYTES = bytes(4)
-_ESTABLISHED = b"\x01"
+ESTABLISHED = b"\x01"
 """The first byte of Linux's TCP_INFO for a connection that neither side has ended."""
 
 
@@ -79,7 +79,7 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def has_unread(connection: socket.socket) -> bool:
+def has_unread(connection: socket.socket | int) -> bool:
     """True if an idle connection has data, or has ended."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
@@ -94,7 +94,7 @@ def has_unread_tcp(connection: socket.socket) -> bool:
     """
     try:
         # An end that came with the answer has been read: only the connection's state tells.
-        if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(_ESTABLISHED)) != _ESTABLISHED:
+        if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(ESTABLISHED)) != ESTABLISHED:
             return True
         return connection.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, len(_NO_BYTES)) != _NO_BYTES
     except (AttributeError, OSError):  # not on Linux

@@ -33,6 +33,7 @@ from tfs_proxy.observe.request_record import (
 )
 from tfs_proxy.serving.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.serving.upstream.recovery import sent_before
+from tfs_proxy.wire.connect import ESTABLISHED
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import (
@@ -153,8 +154,6 @@ def since_last_data(connection: object) -> float:
     """Seconds since the last bytes came on a TCP connection, read or not; 0 on other systems than Linux."""
     if sys.platform != "linux" or not isinstance(connection, socket.socket):
         return 0.0
-    if connection.family == socket.AF_UNIX:
-        return 0.0
     with suppress(OSError, struct.error):
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECEIVED.size)
         return float(_LAST_DATA_RECEIVED.unpack(info)[0]) / 1000
@@ -168,6 +167,9 @@ def has_hung_up(connection: socket.socket | None, protocol: str | None) -> bool:
     """
     if connection is None:
         return False
+    with suppress(AttributeError, OSError):  # PERF: a poll lets all threads run that want to
+        if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(ESTABLISHED)) == ESTABLISHED:
+            return False
     poller = _poll()
     try:
         poller.register(connection, 0 if protocol == "HTTP/1.0" else _HANGS_UP)

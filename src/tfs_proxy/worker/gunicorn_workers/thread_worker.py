@@ -21,6 +21,7 @@ from gunicorn.http.wsgi import create
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.values.resources import most_descriptors
+from tfs_proxy.wire.connect import has_unread
 from tfs_proxy.worker.gunicorn_workers.base import ContainerWorker
 from tfs_proxy.worker.gunicorn_workers.plain_http import (
     PlainRequest,
@@ -176,9 +177,7 @@ class KeptConnections:
         closed = 0
         for descriptor in tuple(self._idle)[:most]:
             # If a request waits for a free thread, its connection is not idle. Or another thread owns it now.
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            connection = None if poll.poll(0) else self._idle.pop(descriptor, None)
+            connection = None if has_unread(descriptor) else self._idle.pop(descriptor, None)
             if connection is not None:
                 connection.socket.close()
                 self._change_count(-1)
@@ -277,10 +276,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         except OSError as error:
             log.debug("nginx was gone: %s", error)
         finally:
-            if kept:
-                self._connections.keep(connection)
-            else:
-                self._connections.close_used(connection)
+            (self._connections.keep if kept else self._connections.close_used)(connection)
 
     def _answer(self, connection: Connection) -> bool:
         """Answer a request whose first bytes are here; True if the connection can take more."""
