@@ -1,6 +1,5 @@
 """Runner of the functions of a user's script, async ones too; it turns their exceptions into answers."""
 
-import copy
 import errno
 import inspect
 import json
@@ -88,8 +87,8 @@ class ScriptRunner:
 
         If that is a ``refusal``, a failure of the script goes out with its status and words.
         """
-        runner = copy.copy(self)
-        runner._refusal = refusal  # noqa: SLF001 - a copy of its own
+        runner = object.__new__(type(self))  # PERF: copy.copy takes six times as long
+        runner.__dict__.update(self.__dict__, _refusal=refusal)
         return runner
 
     def call(self, name: str, function: Callable[..., Any], *arguments: Any, anyway: bool = False) -> Any:
