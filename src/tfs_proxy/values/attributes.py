@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -57,6 +58,7 @@ ATTRIBUTES: Mapping[str, Attribute] = {
 """Attributes by key (docs/reference/aws-container.md); AWS's container has neither label nor signature."""
 
 
+@lru_cache(maxsize=128)
 def parse_target(header: str | None, default_model: str) -> Target:
     """Read the header's comma separated ``key=value`` pairs; those without the prefix are other programs'.
 
