@@ -73,4 +73,4 @@ class StreamedResponse(Struct, frozen=True):
 def header_of(headers: Mapping[str, str], name: str) -> str | None:
     """Value of a header, ignoring case; None if there is none."""
     lower = name.lower()
-    return next((value for known, value in headers.items() if known.lower() == lower), None)
+    return headers.get(name) or next((text for key, text in headers.items() if key.lower() == lower), None)
