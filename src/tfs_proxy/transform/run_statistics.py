@@ -110,7 +110,8 @@ class RunStatistics(Struct):
 
     def add(self, **increments: int) -> None:
         with self._lock:
-            self.counts.update(increments)
+            for name, number in increments.items():
+                self.counts[name] += number
 
     def add_request(self, seconds: float) -> None:
         with self._lock:
