@@ -88,7 +88,8 @@ def figures(rows: Iterable[Figure]) -> str:
 
 def machine(busy: float) -> str:
     """The beginning of a sentence: the day, the machine and what else it did."""
-    cores = f"{os.cpu_count()} cores, {busy:.1f} of them busy before"
+    before = f"{busy:.1f} of them busy" if busy >= BUSY_CORES / 10 else "idle"
+    cores = f"{os.cpu_count()} cores, {before} before"
     return f"Measured on {time.strftime('%Y-%m-%d')}: {platform.machine()}, {cores}"
 
 
