@@ -174,8 +174,7 @@ def test_base64_has_to_be_base64(echoes: Echoes, text: str) -> None:
 def test_outputs_without_rows_are_refused(echoes: Echoes) -> None:
     unequal = '{"signature_name": "", "inputs": {"a": 1, "b": 2}}'
     assert echoes.read(unequal, a=INT32, b=INT32) == {"a": 1, "b": 2}
-    more = "Failed to get input map"
-    assert more in echoes.refusal('{"instances": [1]}')
+    assert "Failed to get input map" in echoes.refusal('{"instances": [1]}')
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,6 @@ def test_no_body_is_more_than_refused(body: bytes, json_size: int | None) -> Non
 def test_data_is_read_nested_or_flat(datatype: str, data: list[Any], expected: list[Any]) -> None:
     """Row by row, whatever the lists look like; whole numbers may have a point."""
     request = read({"inputs": [tensor(datatype=datatype, data=data)]})
-
     assert request.inputs[0].array.tolist() == [expected]
 
 
