@@ -43,8 +43,8 @@ DRAIN_LINGER_SECONDS = 0.1
 LINGER_SECONDS = 2.0
 """Time for which a connection that ends is read: unread bytes of nginx would undo the answer."""
 
-DEFER_SECONDS, MOST_DEFERRED = 0.001, 8
-"""Delay of accepting a new connection for each that a worker has, so that others do, and the most of them."""
+DEFER_SECONDS, MOST_DEFERRED, MOST_AT_ONCE = 0.001, 8, 8
+"""Delay of accepting for each connection that a worker has, so that others do; most of them; most at once."""
 
 WARNING_SECONDS = 60.0
 
@@ -242,7 +242,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         if self.cfg.workers > 1:
             time.sleep(DEFER_SECONDS * min(have, MOST_DEFERRED))
         try:
-            for _ in range(min(1 + have // 2, 8) if self.cfg.workers > 1 else self._most):
+            for _ in range(min(1 + have // 2, MOST_AT_ONCE) if self.cfg.workers > 1 else self._most):
                 if self._connections.count >= self._most and not self._connections.close_idle(1):
                     time.sleep(DRAIN_TICK_SECONDS)
                     return
