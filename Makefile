@@ -179,7 +179,7 @@ lint: $(READY)  ## ruff, formatting and mypy --strict
 	$(BIN)/mypy
 
 .PHONY: budget
-budget: $(READY)  ## lower the lines and modules that each room may have to what it has now
+budget: $(READY)  ## lower the tokens and modules that each room may have to what it has now
 	@$(BIN)/python scripts/lower_budget.py
 
 .PHONY: audit
