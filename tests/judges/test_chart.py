@@ -25,7 +25,7 @@ WRONG = yaml.safe_load((CLIENTS.parent / "wrong_values.yaml").read_text())
 OPEN = """
 model.cache.resources.requests model.cache.resources.limits settings autoscaling.keda.authenticationRef
 resources.requests resources.limits monitoring.podMonitor.authorization monitoring.podMonitor.tlsConfig affinity
-podSecurityContext podSecurityContext.seccompProfile securityContext securityContext.capabilities
+dnsConfig podSecurityContext podSecurityContext.seccompProfile securityContext securityContext.capabilities
 """
 
 
@@ -125,11 +125,27 @@ def test_the_manifests_are_renderings_of_the_chart(tmp_path: Path) -> None:
         "model.cache.type=volume,model.cache.version=86": r'subPath: "\d{12}"',
         "probes.liveness=null": r"readinessProbe:((?!livenessProbe|null).)*lifecycle:",
         f"fullnameOverride={'n' * 46},autoscaling.by=keda": r'pod=~"n{46}-\[0-9a-z\]\+-\[0-9a-z\]\+"',
+        "keys.api.secretName=k": r"\A((?!prometheus\.io/scrape).)*\Z",
+        "model.cache.type=emptyDir": "ephemeral-storage: 11264Mi",
+        "settings.HTTPS_PROXY=http://u:p@proxy:3128,extraEnv[0].name=AWS_ENDPOINT_URL_S3,"
+        "extraEnv[0].value=https://store:9000": r"- port: 443\s+- port: 3128\s+- port: 9000",
         "settings.BYTES=536870912,settings.ON=true": r'BYTES"\s+value: "536870912".*"ON"\s+value: "true"',
     }.items(),
 )
 def test_what_the_api_server_or_a_scheduler_alone_would_refuse_is_right(said: str, pattern: str) -> None:
     assert re.search(pattern, render("--set", f"model.uri=s3://bucket/m,{said}"), re.DOTALL)
+
+
+def test_what_the_network_policy_cannot_see_is_named_after_an_installation() -> None:
+    """A proxy's address in a Secret opens no port by itself."""
+    words = [
+        "model.uri=s3://bucket/m",
+        "model.credentials.secretName=store",
+        "envFrom[0].configMapRef.name=stage",
+    ]
+    said = judge("chart").run("helm", "install", "m", CHART, "--dry-run=client", "--set", ",".join(words))
+
+    assert "the Secret store, the ConfigMap stage are not seen here" in said
 
 
 def test_a_misspelt_name_is_refused_wherever_it_stands() -> None:

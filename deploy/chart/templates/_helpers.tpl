@@ -113,6 +113,14 @@ tolerations:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 securityContext:
   {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- end -}}
@@ -170,30 +178,49 @@ volumeMounts:
 {{- concat $hosts (.Values.autoscaling.kedaHttp.hosts | default list) | uniq | toYaml -}}
 {{- end -}}
 
-{{/* networkPolicy.egress.ports, and those of addresses that say where the store is. */}}
-{{- define "tfs-proxy.storePorts" -}}
+{{/* Variables of settings and extraEnv: place, name and value, "" where the cluster gives it. */}}
+{{- define "tfs-proxy.variables" -}}
+{{- $variables := list -}}
+{{- range $name, $value := .Values.settings }}{{ $variables = append $variables (dict "place" "settings" "name" $name "value" (include "tfs-proxy.text" $value)) }}{{ end -}}
+{{- range .Values.extraEnv }}{{ $variables = append $variables (dict "place" "extraEnv" "name" .name "value" (toString (.value | default ""))) }}{{ end -}}
+{{- $variables | toJson -}}
+{{- end -}}
+
+{{/* Variables with an address that the server asks: of a store, a proxy, a package index, a collector of traces. */}}
+{{- define "tfs-proxy.isAddress" -}}
+{{- regexMatch "(?i)(^(https?|all)_proxy$|ENDPOINT|INDEX_URL|_EMULATOR_HOST$)" . | ternary "yes" "" -}}
+{{- end -}}
+
+{{/* networkPolicy.egress.ports, and those of addresses of the model, and in variables. */}}
+{{- define "tfs-proxy.egressPorts" -}}
 {{- $ports := list -}}
 {{- range .Values.networkPolicy.egress.ports }}{{ $ports = append $ports (int .) }}{{ end -}}
-{{- $settings := .Values.settings | default dict -}}
-{{- range list .Values.model.uri $settings.AWS_ENDPOINT_URL $settings.AWS_ENDPOINT_URL_S3 -}}
-{{- with regexFind "^https?://[^/?]+" (toString .) -}}
-{{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" .) | default (ternary 443 80 (hasPrefix "https" .)) | int) -}}
-{{- end -}}
+{{- $addresses := list .Values.model.uri -}}
+{{- range include "tfs-proxy.variables" . | fromJsonArray }}{{ if include "tfs-proxy.isAddress" .name }}{{ $addresses = append $addresses .value }}{{ end }}{{ end -}}
+{{- range $addresses -}}
+{{- $host := regexFind "^([a-z0-9]+://)?[^/?]+" . -}}
+{{- $standard := hasPrefix "https:" . | ternary 443 (hasPrefix "http:" . | ternary 80 0) -}}
+{{- with regexFind ":[0-9]+$" $host | trimPrefix ":" | default $standard | int }}{{ $ports = append $ports . }}{{ end -}}
 {{- end -}}
 {{- uniq $ports | toJson -}}
 {{- end -}}
 
-{{/* Cores, such as 2 and 500m; 0 for none. */}}
-{{- define "tfs-proxy.cores" -}}
-{{- $text := toString . -}}
-{{- if hasSuffix "m" $text }}{{ divf (trimSuffix "m" $text) 1000 }}{{ else }}{{ float64 $text }}{{ end -}}
+{{/* Where variables come from whose values a template can't see. */}}
+{{- define "tfs-proxy.unseen" -}}
+{{- $places := list -}}
+{{- with .Values.model.credentials.secretName }}{{ $places = append $places (printf "the Secret %s" .) }}{{ end -}}
+{{- range .Values.envFrom -}}
+{{- with dig "secretRef" "name" "" . }}{{ $places = append $places (printf "the Secret %s" .) }}{{ end -}}
+{{- with dig "configMapRef" "name" "" . }}{{ $places = append $places (printf "the ConfigMap %s" .) }}{{ end -}}
+{{- end -}}
+{{- range .Values.extraEnv }}{{ if and .valueFrom (include "tfs-proxy.isAddress" .name) }}{{ $places = append $places .name }}{{ end }}{{ end -}}
+{{- $places | join ", " -}}
 {{- end -}}
 
-{{/* A size in MiB, such as 5Gi; 0 for one in other units. */}}
-{{- define "tfs-proxy.mebibytes" -}}
+{{/* A quantity of Kubernetes as a number of cores, bytes or pieces: 500m is 0.5, 1Ki is 1024. */}}
+{{- define "tfs-proxy.number" -}}
 {{- $text := toString . -}}
-{{- if regexMatch "^[0-9]+Ti$" $text -}}{{ mul (trimSuffix "Ti" $text | int) 1048576 }}
-{{- else if regexMatch "^[0-9]+Gi$" $text -}}{{ mul (trimSuffix "Gi" $text | int) 1024 }}
-{{- else if regexMatch "^[0-9]+Mi$" $text -}}{{ trimSuffix "Mi" $text | int }}
-{{- else -}}0{{- end -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
+{{- mulf (trimSuffix $unit $text | float64) (get $units $unit) -}}
 {{- end -}}
