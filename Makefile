@@ -89,6 +89,10 @@ test-container: $(READY)  ## run the tests that need real containers, if a Docke
 		else [ $$? = 3 ]; fi
 	$(BIN)/python scripts/ring.py container
 
+.PHONY: test-cluster
+test-cluster: $(READY) image-embedded  ## run the chart in a cluster of kind: needs docker, kind, kubectl, helm and the network
+	@scripts/try-cluster
+
 .PHONY: image-cpu image-gpu image-embedded
 image-cpu:  ## build tfs-proxy:cpu, with the official model server (OPTIONS="--build-arg SCRIPT_LIBRARIES=false")
 	@scripts/build-image cpu $(OPTIONS)
