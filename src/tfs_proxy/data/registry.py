@@ -63,6 +63,7 @@ _JSON_LINES = {
     media.JSON_LINES: (
         "application/x-jsonlines",
         "application/json-lines",
+        "application/jsonl",
         "application/x-ndjson",
         "application/ndjson",
     ),
@@ -123,6 +124,16 @@ FORMATS: Mapping[str, Format] = {row.name: row for row in _ROWS}
 ALIASES: Mapping[str, str] = {alias: row.name for row in _ROWS for alias in row.aliases}
 """Other names in use for a format's media type."""
 
+_READ_AS = {
+    "application/vnd.ms-excel": MediaType(media.CSV),
+    "text/tab-separated-values": MediaType(media.CSV, {"delimiter": "tab"}),
+    "text/json": MediaType(media.JSON),
+}
+"""Names of requests alone: a browser on Windows calls CSV Excel's."""
+
+_WORKBOOKS = (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04")
+"""Beginnings of .xls and .xlsx."""
+
 
 def format_of(media_type: str) -> Format | None:
     """Row of a media type or of an alias."""
@@ -153,6 +164,9 @@ def parse_media_type(header: str | None) -> MediaType:
     Raises UnsupportedMediaType if it is not a media type at all.
     """
     parsed = media.parse(header)
+    meant = _READ_AS.get(parsed.type)
+    if meant is not None:
+        return MediaType(meant.type, {**meant.parameters, **parsed.parameters}, parsed.name)
     return replace(parsed, type=ALIASES.get(parsed.type, parsed.type))
 
 
@@ -228,6 +242,8 @@ def readable(content_type: MediaType) -> Format:
 
 
 def _text_or_bytes(body: bytes, content_type: MediaType, row: Format) -> bytes:
+    if row.name == media.CSV and body.startswith(_WORKBOOKS):
+        raise UnsupportedMediaType("The body is a workbook of Excel, and no CSV text: save its sheet as CSV.")
     return as_utf8(body, content_type) if row.is_text else body
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.data.arrays import typed
 from tfs_proxy.data.formats.csv_records import header_hint
-from tfs_proxy.data.formats.form import batch_of_form, is_form, parts_of
+from tfs_proxy.data.formats.form import FormPart, batch_of_form, is_form, parts_of
 from tfs_proxy.data.formats.json_records import (
     Documents,
     batch_of_lines,
@@ -19,7 +19,8 @@ from tfs_proxy.data.formats.json_records import (
     records_in,
     records_of,
 )
-from tfs_proxy.data.registry import as_utf8, decode, decode_examples, parse_media_type, readable
+from tfs_proxy.data.formats.raw_bytes import string_input
+from tfs_proxy.data.registry import FORMATS, as_utf8, decode, decode_examples, parse_media_type, readable
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
 from tfs_proxy.data.shapes import held
@@ -98,7 +99,7 @@ class BodyDecoder:
         files = [part for part in parts if part.filename is not None]
         signature = self._signature(target)
         if len(files) == 1 and (len(parts) == 1 or not any(part.name in signature.inputs for part in parts)):
-            return replace(body, data=files[0].data, content_type=files[0].content_type)
+            return replace(body, data=files[0].data, content_type=_type_of(files[0], signature))
         return batch_of_form(parts, signature, body.budget) if target.method == PREDICT else body
 
     def media_type(self, target: Target, body: Body) -> MediaType:
@@ -122,6 +123,16 @@ class BodyDecoder:
             return examples_of(records_of(values))
         signature = self._signature(target)
         return _held((batch_of_lines if by_line else decode_documents)(values, signature), signature)
+
+
+def _type_of(file: FormPart, signature: Signature) -> str | None:
+    """Type of a form's file; None means JSON. One that nothing names is bytes for a model of strings."""
+    if file.has_type:
+        return file.content_type
+    guess = media.of_file(file.filename or "")
+    if string_input(signature) is not None and (guess is None or parse_media_type(guess).type not in FORMATS):
+        return media.BYTES
+    return guess
 
 
 def _held(batch: Batch, signature: Signature) -> Batch:

@@ -45,7 +45,11 @@ _LIST = rf"{_TOKEN}(?:,{_TOKEN})*"
 # NOTE: so is a list, as in `columns=a,b`.
 _PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_LIST}|"(?:[^"\\]|\\.)*"|[;,](?=\s*(?:;|$))))?\s*', re.DOTALL)
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
-_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+QUALITY = re.compile(r"0?\.\d{1,3}|0\.?|1(\.0{0,3})?")
+"""Weight of a range of Accept; clients also write it without the zero before the point."""
+
+# NOTE: Java's HttpURLConnection sends a lone * among its ranges.
+_LONE_STAR = re.compile(r"\A\s*\*\s*(?=;|\Z)")
 _SHOWN_CHARACTERS = 100
 
 
@@ -163,11 +167,11 @@ class _Range(Struct, frozen=True):
 
 def _ranges(accept: str) -> Iterable[_Range]:
     for position, element in enumerate(_ELEMENT.findall(accept)):
-        parsed = _parse(element)
+        parsed = _parse(_LONE_STAR.sub("*/*", element))
         if parsed is None:
             continue
         quality = parsed.parameters.get("q", "1")
-        if _QUALITY.fullmatch(quality):
+        if QUALITY.fullmatch(quality):
             yield _Range(parsed.name, float(quality), position)
 
 

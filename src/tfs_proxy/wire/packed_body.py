@@ -1,11 +1,11 @@
 """Content-Encoding: decompresses bodies up to a limit, and compresses answers."""
 
 import io
-import re
 import zlib
 from collections.abc import Callable, Iterator
 
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UnsupportedMediaType, from_client
+from tfs_proxy.wire.media_types import QUALITY
 
 GZIP, DEFLATE = "gzip", "deflate"
 LEAST_PACKED_BYTES = 1024
@@ -13,7 +13,9 @@ _GZIP_NAMES = {GZIP, "x-gzip"}
 _WINDOW = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
 """Argument of zlib for each encoding; by deflate HTTP means zlib's own format (RFC 9110, 8.4.1.2)."""
 _FASTEST = 1
-_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+_NO_ENCODINGS = {"identity", "utf-8", "utf8"}
+"""Names of Content-Encoding that change nothing; a charset is none, but clients send it."""
+
 _SLICE_BYTES = 64 * 1024
 _MIN_BYTES = 18
 """Size of the smallest member: a header of ten bytes, a trailer that ends in the size (RFC 1952, 2.3)."""
@@ -42,7 +44,7 @@ def decoded_body(
 def read_encoding(encoding: str | None) -> str | None:
     """`GZIP`, `DEFLATE` or None for no encoding; raises UnsupportedMediaType for any other."""
     names = [name for part in (encoding or "").split(",") if (name := part.strip().lower())]
-    names = [name for name in names if name != "identity"]
+    names = [name for name in names if name not in _NO_ENCODINGS]
     if not names or names == [DEFLATE]:
         return DEFLATE if names else None
     if len(names) > 1 or names[0] not in _GZIP_NAMES:
@@ -71,7 +73,7 @@ def _preferred(accept_encoding: str) -> str | None:
     for element in accept_encoding.split(","):
         name, _, parameter = element.partition(";")
         quality = parameter.strip().removeprefix("q=") or "1"
-        if name.strip().lower() in qualities and _QUALITY.fullmatch(quality):
+        if name.strip().lower() in qualities and QUALITY.fullmatch(quality):
             qualities[name.strip().lower()] = float(quality)
     best = max(qualities, key=lambda encoding: qualities[encoding])
     return best if qualities[best] > 0 else None

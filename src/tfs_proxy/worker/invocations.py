@@ -202,5 +202,5 @@ def _target(req: falcon.Request, deployment: Deployment) -> Target:
 def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:
     """Accept of the client, or the default for clients without one (docs/reference/sagemaker.md)."""
     accept: str | None = req.get_header("Accept")
-    says_nothing = accept is None or accept.strip() in {"", "*/*"}
+    says_nothing = accept is None or accept.strip() in {"", "*", "*/*"}
     return deployment.default_accept or accept if says_nothing else accept

@@ -53,6 +53,9 @@ def test_what_is_no_media_type(header: str) -> None:
         ("application/xml, application/x-ndjson", "application/x-ndjson"),
         ("nonsense, text/csv", "text/csv"),
         ("text/csv;q=7, application/jsonlines", "application/jsonlines"),
+        ("text/html, image/gif, *; q=.2, */*; q=.2", "application/json"),
+        ("*;q=.2, text/csv;q=.25", "text/csv"),
+        (" * ", "application/json"),
     ],
 )
 def test_accept_picks(accept: str | None, picked: str) -> None:

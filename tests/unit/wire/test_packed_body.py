@@ -109,8 +109,8 @@ def test_large_bodies(size: int) -> None:
 
 
 def test_no_encoding() -> None:
-    """None, an empty one and identity leave the body as it is."""
-    for encoding in (None, "", "identity", " , "):
+    """None, an empty one, identity and a charset leave the body as it is."""
+    for encoding in (None, "", "identity", " , ", "UTF-8"):
         assert decoded_body(b"x", encoding, 1) == b"x"
 
 

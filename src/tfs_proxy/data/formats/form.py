@@ -21,12 +21,16 @@ MOST_PARTS = 1000
 
 
 class FormPart(Struct, frozen=True):
-    """Part of a form: a field, or a file, which has a ``filename``. Without a type it is text/plain."""
+    """Part of a form: a field, or a file, which has a ``filename``.
+
+    Unless it ``has_type``, a Content-Type of its own, it has the type of its name's ending, else text/plain.
+    """
 
     name: str
     data: bytes
     filename: str | None = None
     content_type: str = media.TEXT
+    has_type: bool = True
 
     @property
     def text(self) -> str:
@@ -57,10 +61,12 @@ def parts_of(body: bytes, content_type: str, budget: MemoryBudget) -> Sequence[F
     handler.parse_options.max_body_part_count = MOST_PARTS
     parts: list[FormPart] = []
     try:
-        parts.extend(
-            FormPart(part.name or "", part.get_data(), part.filename, part.content_type)
-            for part in handler.deserialize(io.BytesIO(body), content_type, len(body))
-        )
+        for part in handler.deserialize(io.BytesIO(body), content_type, len(body)):
+            # falcon shows text/plain where there is none.
+            has_type = b"content-type" in part._headers  # noqa: SLF001
+            guess = None if has_type else media.of_file(part.filename or "")
+            kind = guess or part.content_type
+            parts.append(FormPart(part.name or "", part.get_data(), part.filename, kind, has_type))
     except (HTTPError, ValueError) as error:
         number = f"part {len(parts) + 1}" if parts else "its beginning"
         why = from_client(getattr(error, "description", error))

@@ -81,6 +81,46 @@ def test_the_file_of_a_form_is_the_body(front: Any) -> None:
     assert [call.json for call in front.upstream.calls] == [{"instances": [1.5]}] * 2
 
 
+@pytest.mark.parametrize(
+    ("filename", "data", "dtype", "sent"),
+    [
+        ("rows.csv", b"1.5\n", "DT_FLOAT", [1.5]),
+        ("rows.tsv", b"x\n1.5\n", "DT_FLOAT", [1.5]),
+        ("rows.jsonl", b"1.5\n", "DT_FLOAT", [1.5]),
+        ("rows.npy", write_npy(np.array([1.5])), "DT_FLOAT", [1.5]),
+        ("rows", b"[[1.5]]", "DT_FLOAT", [[1.5]]),
+        ("cat.png", b"\x89PNG", "DT_STRING", [{"b64": "iVBORw=="}]),
+        ("cat", b"\x89PNG", "DT_STRING", [{"b64": "iVBORw=="}]),
+        ("cat.pdf", b"\x89PNG", "DT_STRING", [{"b64": "iVBORw=="}]),
+    ],
+)
+def test_a_file_without_a_type(front: Any, filename: str, data: bytes, dtype: str, sent: Any) -> None:
+    """It has the type of its name's ending, else it is bytes for strings and JSON otherwise."""
+    _takes(front, dtype)
+
+    form = _form(("x", data)).replace(b'name="x', f'name="x"; filename="{filename}"'.encode())
+
+    assert front.post(form, Content_Type=FORM).status_code == 200
+    assert [call.json for call in front.upstream.calls] == [{"instances": sent}]
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body"),
+    [
+        ("application/vnd.ms-excel", b"x\n1.5\n"),
+        ("text/tab-separated-values; header=present", b"x\n1.5\n"),
+        ("text/json", b"[[1.5]]"),
+        ("application/jsonl", b"[1.5]\n"),
+    ],
+)
+def test_other_names_of_what_is_read(front: Any, error_of: ErrorOf, media_type: str, body: bytes) -> None:
+    """A browser on Windows calls CSV Excel's; a workbook is refused with what to do."""
+    assert front.post(body, Content_Type=media_type).status_code == 200
+    if media_type == "application/vnd.ms-excel":
+        refused = front.post(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", Content_Type=media_type)
+        assert (refused.status_code, "save its sheet as CSV" in error_of(refused)) == (415, True)
+
+
 def _takes_pictures(front: Any) -> None:
     named = {"image": ("DT_STRING", (None,)), "size": ("DT_FLOAT", (None, 1)), "flip": ("DT_BOOL", (None,))}
     inputs = {name: TensorSpec(name, *spec) for name, spec in named.items()}
