@@ -48,6 +48,7 @@ def served(saved_models: Path) -> Iterator[Stack]:
         "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
         "SAGEMAKER_TFS_VERSION_LABELS": "stable=1,canary=2",
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(PAYLOAD_MB),
+        "TFS_PROXY_MAX_DECODED_TOTAL_MB": "500",
         "TFS_PROXY_GRPC_PORT": "0",
     }
     with serving(str(saved_models), "--model-server", "embedded", env=env) as running:

@@ -46,9 +46,10 @@ def test_json_never_becomes_more_than_is_counted(value: Any) -> None:
     [b"[" * 6_000_000, b"[" + b"[]," * 5_000_000 + b"[]]", b'[{"a":0}' + b',{"a":0}' * 1_000_000 + b"]"],
 )
 def test_json_that_becomes_too_much_is_refused_unread(body: bytes) -> None:
-    """The error names the limit and the setting."""
+    """The error names what it needs, what is there, and the setting."""
     with pytest.raises(
-        PayloadTooLarge, match=r"more than 200 MB of values: .*TFS_PROXY_MAX_DECODED_TOTAL_MB"
+        PayloadTooLarge,
+        match=r"needs \d{3} MB of memory, and 200 MB are there: TFS_PROXY_MAX_DECODED_TOTAL_MB",
     ):
         MemoryBudget(200 << 20).take_json(body)
 
@@ -58,7 +59,7 @@ def test_what_was_taken_counts() -> None:
     budget = MemoryBudget(100)
     budget.take(60)
 
-    with pytest.raises(PayloadTooLarge, match=r"^Record 2 becomes more than 100 bytes"):
+    with pytest.raises(PayloadTooLarge, match=r"^Record 2 needs 101 bytes of memory, and 100 bytes"):
         budget.take(41, "Record 2")
     budget.take(40)
 

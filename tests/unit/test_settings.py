@@ -13,7 +13,7 @@ from tfs_proxy.settings.parsers import (
 from tfs_proxy.settings.rows import unknown_variables
 from tfs_proxy.settings.settings import TABLE, Settings
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
 from tfs_proxy.values.resources import Resources
 
 
@@ -273,6 +273,19 @@ def test_defaults_follow_the_cpu_limit() -> None:
     assert (settings.intra_op_parallelism, settings.machine.tensorflow_threads) == (2, 2)
     batch = Settings.from_env({"SAGEMAKER_BATCH": "true"}, resources=Resources(64, 1.5))
     assert (batch.intra_op_parallelism, batch.max_enqueued_batches) == (1, 100_000_000)
+
+
+def test_decoded_bodies_take_half_of_what_models_and_workers_leave() -> None:
+    """4 GB are enough for 28 MB of short numbers; a container without memory takes one body as it comes."""
+    settings = Settings.from_env({}, resources=Resources(2, None, 4096 * MEGABYTE)).sized_for(100 * MEGABYTE)
+    small = Settings.from_env({}, resources=Resources(2, None, 512 * MEGABYTE)).sized_for(100 * MEGABYTE)
+    given = Settings.from_env({"TFS_PROXY_MAX_DECODED_TOTAL_MB": "7"}, resources=Resources(2))
+
+    limit = settings.max_decoded_bytes
+    MemoryBudget(limit).take_json(b"[%b1]" % (b"1," * 14_000_000))
+    MemoryBudget(limit).take_parsed(b"[%b1]" % (b"1," * 14_000_000))
+    assert limit == (4096 - 100 - 365 - 2 * 100 - 2 * 150) * MEGABYTE // 2
+    assert (small.max_decoded_bytes, given.max_decoded_bytes) == (100 * MEGABYTE, 7 * MEGABYTE)
 
 
 def test_workers_become_fewer_once_the_size_of_the_models_is_known() -> None:

@@ -132,7 +132,9 @@ class ArchiveStacks(Stacks):
         deployment = planned.deployment
         self._records.expect(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
-        self._front.start_translator(deployment.doors.open_inference, len(deployment.instances))
+        self._front.start_translator(
+            deployment.doors.open_inference, len(deployment.instances), deployment.bodies.decoded_bytes
+        )
         # A worker that is still loading would take code that is changed from now on, before it is tried.
         await stack.start_in_time(
             prepared, planned, self._front.web, every_worker=self._reloading is not None

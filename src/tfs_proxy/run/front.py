@@ -106,10 +106,11 @@ class Front(Children):
                 log.warning("TFS_PROXY_%s has no effect without nginx", name)
         log.info("listening on %s", sockets.shown(self._listeners, self._settings.scheme))
 
-    def start_translator(self, open_inference: str, servers: int) -> None:
+    def start_translator(self, open_inference: str, servers: int, decoded_bytes: int) -> None:
         """Starts the process of the Open Inference Protocol over gRPC, which ``open_inference`` answers.
 
-        There are so many model ``servers``; none if the script is the model.
+        There are so many model ``servers``; none if the script is the model. A request may take
+        ``decoded_bytes`` of memory.
         Calls under way end before it does. Without nginx it takes clients' connections, too.
         """
         if not self.takes_grpc or open_inference == OFF:
@@ -123,7 +124,7 @@ class Front(Children):
             message_bytes=settings.max_payload_bytes,
             answer_seconds=nginx.answer_seconds(settings),
             by_script=open_inference == BY_SCRIPT,
-            decoded_bytes=settings.max_decoded_bytes,
+            decoded_bytes=decoded_bytes,
             # Without nginx nothing else answers.
             reflected=() if listen else GRPC_SERVICES,
             listen=listen,

@@ -20,7 +20,7 @@ from tfs_proxy.settings import rows
 from tfs_proxy.settings.parsers import HIGHEST_PORT, PortRange, Ports
 from tfs_proxy.settings.rows import Group, UseSettings, patient
 from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
-from tfs_proxy.values.resources import Machine, Resources, available_resources
+from tfs_proxy.values.resources import Machine, Resources, available_resources, bytes_left
 
 DEFAULT_PAYLOAD_MB = 100
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
@@ -78,8 +78,9 @@ class Settings(UseSettings):
     max_decoded_total_mb: int | None = ADDRESSES.setting(
         "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
         "MB of memory that large requests and messages of streams take together; the next ones wait 5 s, "
-        "then get a 503, or close code 1013; the values of one body take half of it, more is a 413",
-        shown="8 times the largest request body", aws="no limit")
+        "then get a 503, or close code 1013; one body may take all of it, more is a 413",
+        shown="half of what models and workers leave of the memory, at least the largest request body",
+        aws="no limit")
     max_answer_mb: int = ADDRESSES.setting(
         "TFS_PROXY_MAX_ANSWER_MB", parse.whole(1, 1_000_000), lambda machine: machine.answer_mb,
         "largest answer in MB that is read: of a model server, a stage or a container (else 502), and by "
@@ -344,13 +345,14 @@ class Settings(UseSettings):
 
     @property
     def max_decoded_bytes(self) -> int:
-        """Limit in bytes of one request's body after decoding: half of what all may take."""
-        return (self.max_decoded_total_mb or 8 * self.payload_limit_mb) * MEGABYTE // 2
-
-    @property
-    def max_decoded_total_bytes(self) -> int:
-        """Limit in bytes of all requests' decoded bodies together: enough for the largest single one."""
-        return self.max_decoded_bytes + max(self.max_decoded_bytes, 3 * self.max_payload_bytes)
+        """Limit in bytes of all requests' decoded bodies together, which one may take alone."""
+        if self.max_decoded_total_mb is not None:
+            return self.max_decoded_total_mb * MEGABYTE
+        machine = self.machine
+        memory_bytes = machine.resources.memory_bytes or 0
+        models_bytes = machine.models_bytes * self.instance_count
+        left_bytes = bytes_left(memory_bytes, models_bytes, self.gunicorn_workers)
+        return max(left_bytes // 2, self.max_payload_bytes)
 
 
 _GROUPS = (MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, *rows.LAST_GROUPS)

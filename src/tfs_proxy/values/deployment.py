@@ -35,14 +35,13 @@ class TransformLimits(Struct, frozen=True):
 
 
 class BodyLimits(Struct, frozen=True):
-    """Most bytes of a body as it comes, of its values, and of those of all requests at a time.
+    """Most bytes of a body as it comes, and of the decoded bodies of all requests at a time.
 
     If one ``takes_any_size``, bodies that the script reads in parts have no limit.
     """
 
     payload_bytes: int
     decoded_bytes: int = DEFAULT_DECODED_BYTES
-    decoded_total_bytes: int = 2 * DEFAULT_DECODED_BYTES
     takes_any_size: bool = False
 
 

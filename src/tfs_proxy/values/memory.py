@@ -54,7 +54,8 @@ class MemoryBudget:
         self,
         limit_bytes: int = DEFAULT_DECODED_BYTES,
         ledger: Ledger | None = None,
-        remedy: str = "this limit is half of TFS_PROXY_MAX_DECODED_TOTAL_MB.",
+        remedy: str = "TFS_PROXY_MAX_DECODED_TOTAL_MB sets how much; unset, it is half of what models and "
+        "workers leave of the memory.",
     ) -> None:
         self.limit_bytes = limit_bytes
         self._ledger = ledger
@@ -72,16 +73,21 @@ class MemoryBudget:
 
     def require(self, size_bytes: int, subject: str = "The body") -> None:
         """Raise PayloadTooLarge, which names ``subject``, if less than ``size_bytes`` is left."""
-        if self._taken + size_bytes > self.limit_bytes:
-            limit = self.limit_bytes
-            shown = f"{limit // MEGABYTE} MB" if limit >= MEGABYTE else f"{limit} bytes"
-            raise PayloadTooLarge(f"{subject} becomes more than {shown} of values: {self._remedy}")
+        needed, limit = self._taken + size_bytes, self.limit_bytes
+        if needed > limit:
+            large = limit >= MEGABYTE
+            shown = f"{-(-needed // MEGABYTE)} MB" if large else f"{needed} bytes"
+            there = f"{limit // MEGABYTE} MB" if large else f"{limit} bytes"
+            raise PayloadTooLarge(f"{subject} needs {shown} of memory, and {there} are there: {self._remedy}")
 
-    def take(self, size_bytes: int, subject: str = "The body") -> None:
-        """Count ``size_bytes`` that are about to be allocated; raises as `require` does, and Overloaded."""
+    def take(self, size_bytes: int, subject: str = "The body", ahead_bytes: int = 0) -> None:
+        """Count ``size_bytes`` that are about to be allocated; raises as `require` does, and Overloaded.
+
+        ``ahead_bytes``, as far as they are there, are reserved for later.
+        """
         self.require(size_bytes, subject)
         self._taken += size_bytes
-        self.reserve(size_bytes)
+        self.reserve(size_bytes, min(ahead_bytes, self.limit_bytes - self._taken))
 
     def reserve(self, size_bytes: int, ahead_bytes: int = 0) -> None:
         """Reserve memory for other things than values, with ``ahead_bytes`` for later; raises Overloaded.

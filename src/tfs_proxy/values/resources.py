@@ -105,8 +105,7 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
     """
     held_by_tasks = max(1, (resources.tasks_for_requests or MOST_THREADS) // WORKER_TASKS)
     if resources.memory_bytes is not None:
-        left_bytes = resources.memory_bytes - always_bytes(models_bytes) - MODEL_FACTOR * models_bytes
-        held = max(1, left_bytes // WORKER_BYTES)
+        held = max(1, bytes_left(resources.memory_bytes, models_bytes) // WORKER_BYTES)
         if held < min(resources.cores, held_by_tasks + 1):
             return WorkerCount(held, f"limited by {memory_shares(resources.memory_bytes, models_bytes)}")
     if held_by_tasks < resources.cores:
@@ -114,6 +113,12 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
     if resources.limits_cores:
         return WorkerCount(resources.cores, f"limited by the CPU limit of {resources.cpu_limit:g}")
     return WorkerCount(resources.cores, "one for each core")
+
+
+def bytes_left(memory_bytes: int, models_bytes: int, workers: int = 0) -> int:
+    """Memory that is left beside what always runs, models and workers; below 0 if they have too little."""
+    taken_bytes = always_bytes(models_bytes) + MODEL_FACTOR * models_bytes + workers * WORKER_BYTES
+    return memory_bytes - taken_bytes
 
 
 def always_bytes(models_bytes: int) -> int:

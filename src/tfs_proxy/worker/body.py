@@ -48,11 +48,11 @@ class BodyReader:
         """
         length = req.content_length
         with stage(READ):
-            # The decoded body is reserved, too, so that requests do not wait for each other's.
-            expected = min(length or 0, self._limit_bytes)
-            budget.reserve(expected, ahead_bytes=expected)
-            if length is not None and length > self._limit_bytes:
+            expected = length or 0
+            if expected > self._limit_bytes:
                 raise too_large(self._limit_bytes)
+            # The decoded body is reserved, too, so that requests do not wait for each other's.
+            budget.take(expected, ahead_bytes=expected)
             body = read_piece(req.stream, self._limit_bytes + 1 if length is None else length)
             if length is not None and len(body) < length:
                 raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
@@ -61,7 +61,7 @@ class BodyReader:
             note_size(len(body))
             encoding = req.get_header("Content-Encoding")
             if encoding:
-                body = decoded_body(body, encoding, self._limit_bytes, budget.reserve)
+                body = decoded_body(body, encoding, self._limit_bytes, budget.take)
         if BODY in req.env:
             req.env[BODY] = body
         return body

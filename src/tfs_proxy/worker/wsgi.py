@@ -15,8 +15,8 @@ from tfs_proxy.worker.memory_ledger import WAIT_SECONDS, MemoryLedger
 
 def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
     control, deployment = workspace.control_socket, fetch_deployment(workspace.control_socket)
-    times, total_bytes = deployment.times, deployment.bodies.decoded_total_bytes
-    ledger = MemoryLedger(workspace.memory_ledger, total_bytes, min(WAIT_SECONDS, times.wait_seconds))
+    times, decoded_bytes = deployment.times, deployment.bodies.decoded_bytes
+    ledger = MemoryLedger(workspace.memory_ledger, decoded_bytes, min(WAIT_SECONDS, times.wait_seconds))
     create = partial(create_app, ledger=ledger)
     create_whole = partial(create, ask_control_api=partial(ask, control))
     if deployment.script_model is not None:

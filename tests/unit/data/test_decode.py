@@ -161,5 +161,5 @@ def test_a_form_of_too_many_or_endless_parts(parts: bytes, says: str) -> None:
     """Is refused, and so is one that takes more memory than its budget has."""
     with pytest.raises(BadInput, match=says):
         parts_of(parts + b"--x--\r\n", "multipart/form-data; boundary=x", MemoryBudget())
-    with pytest.raises(PayloadTooLarge, match="The form becomes more than"):
+    with pytest.raises(PayloadTooLarge, match="The form needs"):
         parts_of(parts, "multipart/form-data; boundary=x", MemoryBudget(len(parts) - 1))

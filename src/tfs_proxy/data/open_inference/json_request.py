@@ -47,7 +47,9 @@ def is_request(body: bytes, budget: MemoryBudget) -> bool:
     """True if JSON has tensors as this protocol has them; no record and no form of TF Serving's has."""
     if b'"datatype"' not in body:  # few other bodies have it
         return False
+    taken = budget.taken
     budget.take_parsed(body)
+    budget.give_back(budget.taken - taken)  # its reader parses it anew
     try:
         document = parse(body.removeprefix(BYTE_ORDER_MARK))
     except ValueError:

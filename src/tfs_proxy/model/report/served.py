@@ -116,7 +116,6 @@ def body_limits(script: str | None, settings: Settings) -> BodyLimits:
     return BodyLimits(
         settings.max_payload_bytes,
         settings.max_decoded_bytes,
-        settings.max_decoded_total_bytes,
         settings.max_payload_mb == 0 and ast_names is not None and script_syntax.reads_in_parts(ast_names),
     )
 

@@ -207,8 +207,10 @@ class ManyModels(Stacks):
 
     async def start(self) -> str:
         """Returns the line with the address once the common parts are ready. Raises StartTimeout."""
-        self._front.start_translator(self._settings.open_inference, self._settings.instance_count)
-        limit_seconds = self._settings.wait_time_seconds
+        settings, limit_seconds = self._settings, self._settings.wait_time_seconds
+        self._front.start_translator(
+            settings.open_inference, settings.instance_count, settings.max_decoded_bytes
+        )
         try:
             async with asyncio.timeout(limit_seconds):
                 await self._servers.children.watch_during(self._start_common_parts())

@@ -89,7 +89,7 @@ class Pipeline:
             self._endpoint.respond,
             settings.max_payload_bytes,
             refused=self._endpoint.refused,
-            held=BodyMemory(settings.max_decoded_total_bytes).held,
+            held=BodyMemory(settings.max_decoded_bytes).held,
             only_once=CUSTOM_ATTRIBUTES,
             ends_with_client=True,
         )

@@ -23,7 +23,7 @@ from tfs_proxy.serving.upstream.grpc_channels import Channels
 from tfs_proxy.serving.upstream.rest import model_path
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import UpstreamRefused, UpstreamUnavailable
-from tfs_proxy.values.memory import MemoryBudget
+from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
 from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.header_names import INFERENCE_ID
 from tfs_proxy.wire.media_types import JSON
@@ -335,8 +335,11 @@ class Context(RequestContext, ModelClient):
         elif self._request.file is None:
             body = bytes(data.read())
         else:  # of a body in parts no more than its values may take
-            body = bytes(data.read(budget.limit_bytes + 1))
-            budget.require(len(body))
+            pieces: list[bytes] = []
+            while piece := data.read(MEGABYTE):
+                budget.take(len(piece))
+                pieces.append(piece)
+            body = b"".join(pieces)
         if self._request.codec is not None:
             return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
         batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))

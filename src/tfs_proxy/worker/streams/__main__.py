@@ -187,7 +187,7 @@ async def _serve_until_stopped(
         frames = () if thread is None else Lane(thread.ident).frames()
         return place_of(frames, deployment.script_folder)
 
-    ledger = MemoryLedger(worker_workspace().memory_ledger, deployment.bodies.decoded_total_bytes, 0)
+    ledger = MemoryLedger(worker_workspace().memory_ledger, deployment.bodies.decoded_bytes, 0)
     streams = StreamServer(options, answering.serve, ledger, access, deployment.default_model, place)
     server = await streams.listen()
     reporting = asyncio.create_task(_keep_reporting(streams, options))

@@ -191,10 +191,10 @@ def test_a_close_between_two_parts_is_a_close(stack: Stack) -> None:
 
 def test_half_sent_messages_share_the_memory_of_bodies(tmp_path: Path) -> None:
     """Those that find none wait, then are closed with 1013; the others are answered, and the next ones, too."""
-    limits = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "4", "TFS_PROXY_MAX_DECODED_TOTAL_MB": "1"}
+    limits = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "4", "TFS_PROXY_MAX_DECODED_TOTAL_MB": "12"}
     with serving(*stand_in_words(tmp_path, SCRIPT), env=limits) as stack, contextlib.ExitStack() as held:
         streams = [held.enter_context(opened(stack)) for _ in range(8)]
-        for stream in streams:  # 24 MB, and there are 12.5
+        for stream in streams:  # 24 MB, and there are 12
             send_part(stream, bytes(3 * MEGABYTE))
             time.sleep(0.1)  # so that none takes another's place
         assert within(20, lambda: ended(stack, "no_memory") >= 4)

@@ -86,7 +86,7 @@ def test_what_would_take_much_memory_is_refused(translator: Translator) -> None:
     """A thousand times as much as a message; other calls have a small limit."""
     tensor = {"name": "x", "datatype": "BYTES", "shape": [10_000]}
     code, text = refused(translator, asking(inputs=[tensor], raw_input_contents=[b"\0" * 40_000]))
-    assert (code, 'The input "x" becomes more than' in text) == ("RESOURCE_EXHAUSTED", True)
+    assert (code, 'The input "x" needs ' in text) == ("RESOURCE_EXHAUSTED", True)
     check_that_it_answers(translator)
 
 

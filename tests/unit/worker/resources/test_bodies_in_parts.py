@@ -65,7 +65,7 @@ def test_the_default_conversion_takes_them_whole(tmp_path: Path) -> None:
     )
     small = {"TFS_PROXY_MAX_DECODED_TOTAL_MB": "2", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}
     assert posted(tmp_path, script, b"[1, 2]", small).json == {"predictions": [[2.0, 4.0]]}
-    assert posted(tmp_path, script, b" " * 2_000_000 + b"[1]", small).status == 413
+    assert posted(tmp_path, script, b" " * 2_100_000 + b"[1]", small).status == 413
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "not gzip"])
