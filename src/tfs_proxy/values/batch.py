@@ -14,11 +14,13 @@ class Batch(Struct, frozen=True):
     Strings and bytes are object arrays of ``bytes``; DT_BFLOAT16, which numpy lacks, is float32
     here, rounded when it is sent. ``records`` is how many records the client sent: that many
     come back. ``is_bare`` says that the arrays are one record without an axis that counts it.
+    ``base64_form`` tells a client how JSON carries bytes where the request came in.
     """
 
     inputs: Mapping[str, npt.NDArray[Any]]
     records: int
     is_bare: bool = False
+    base64_form: str = 'as {"b64": "..."}'
 
 
 class Examples(Struct, frozen=True):

@@ -10,8 +10,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.data.open_inference.datatypes import Datatype, Raw, datatype_of, datatype_of_array, to_raw
-from tfs_proxy.data.open_inference.infer_request import BINARY_DATA_SIZE, InferRequest, check_once, named
+from tfs_proxy.data.open_inference.infer_request import (
+    BASE64,
+    BINARY_DATA_SIZE,
+    CONTENT_TYPE,
+    InferRequest,
+    check_once,
+    named,
+)
 from tfs_proxy.data.open_inference.json_request import read_request
+from tfs_proxy.data.serving_json.documents import base64_of
 from tfs_proxy.values.batch import BYTES, Batch, Outputs
 from tfs_proxy.values.errors import BadInput, ScriptFailure
 from tfs_proxy.values.memory import MemoryBudget
@@ -126,7 +134,7 @@ def _writable(batch: Batch) -> Batch:
     inputs: dict[str, npt.NDArray[Any]] = {
         name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
     }
-    return Batch(inputs, batch.records)
+    return replace(batch, inputs=inputs)
 
 
 _ASK_FOR_BINARY = 'ask for it with the parameter "binary_data": true'
@@ -156,6 +164,9 @@ def write_answer(
         if wanted.binary:
             raws.append(to_raw(array, datatype))
             tensors.append({**tensor, "parameters": {BINARY_DATA_SIZE: len(raws[-1])}})
+        elif wanted.as_base64 and datatype.array == BYTES:
+            texts = [base64_of(value if isinstance(value, bytes) else value.encode()) for value in array.flat]
+            tensors.append({**tensor, "parameters": {CONTENT_TYPE: BASE64}, "data": texts})
         else:
             tensors.append({**tensor, "data": _json_data(wanted.name, array, datatype)})
     document: dict[str, Any] = {"model_name": model, "model_version": version}
@@ -186,7 +197,7 @@ def _json_data(name: str, array: npt.NDArray[Any], datatype: Datatype) -> Any:
             return [value if isinstance(value, str) else value.decode() for value in array.flat]
         except UnicodeDecodeError:
             what = "is not UTF-8 text, so JSON does not carry it"
-            raise BadInput(f"{subject} {what}: {_ASK_FOR_BINARY}.") from None
+            raise BadInput(f'{subject} {what}: {_ASK_FOR_BINARY}, or "{CONTENT_TYPE}": "{BASE64}".') from None
     flat = np.ascontiguousarray(array, datatype.array).reshape(-1)
     if datatype.array.kind == "f" and not np.isfinite(flat).all():
         raise BadInput(

@@ -24,6 +24,10 @@ BINARY_DATA: Final = "binary_data"
 BINARY_DATA_OUTPUT: Final = "binary_data_output"
 BINARY_DATA_SIZE: Final = "binary_data_size"
 CLASSIFICATION: Final = "classification"
+CONTENT_TYPE: Final = "content_type"
+
+BASE64: Final = "base64"
+"""Content type of a tensor of BYTES whose strings in JSON are base64, as MLServer has it."""
 
 TIMEOUT: Final = "timeout"
 """Request parameter with the microseconds that it may take; 0 is none."""
@@ -44,10 +48,11 @@ class InferInput(Struct, frozen=True):
 
 
 class RequestedOutput(Struct, frozen=True):
-    """Output that a client asks for, as JSON or as raw bytes."""
+    """Output that a client asks for, as JSON or as raw bytes; strings in JSON may be base64."""
 
     name: str
     binary: bool
+    as_base64: bool = False
 
 
 class InferRequest(Struct, frozen=True):
@@ -96,7 +101,8 @@ class InferRequest(Struct, frozen=True):
         for name, spec in signature.inputs.items():
             _check(given[name], spec)
         inputs = {name: given[name].array for name in signature.inputs}
-        return Batch(inputs, _records(inputs))
+        base64_form = f'with "parameters": {{"{CONTENT_TYPE}": "{BASE64}"}}'
+        return Batch(inputs, _records(inputs), base64_form=base64_form)
 
     def requested(self, names: Sequence[str]) -> Sequence[RequestedOutput]:
         """Outputs to answer with; raises BadInput for one that the model does not have."""

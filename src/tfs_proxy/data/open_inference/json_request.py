@@ -12,7 +12,7 @@ import orjson
 from tfs_proxy.data.open_inference import infer_request
 from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_named, from_raw
 from tfs_proxy.data.serving_json.columns import Irregular, flattened
-from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.data.serving_json.documents import BASE64, BYTE_ORDER_MARK, base64_bytes
 from tfs_proxy.data.serving_json.numbers import JSONArray, JSONObject, numbers_of, parse
 from tfs_proxy.values.batch import BYTES
 from tfs_proxy.values.errors import BadInput, from_client
@@ -118,9 +118,10 @@ class _RequestReader:
                 f'{subject} has {which} of "data" and {infer_request.BINARY_DATA_SIZE}: give one of them.'
             )
         if size is None:
-            return infer_request.InferInput(
-                name, datatype, array_of(data, datatype, shape, subject, self._count_objects)
-            )
+            array = array_of(data, datatype, shape, subject, self._count_objects)
+            if array.dtype == BYTES and parameters.get(infer_request.CONTENT_TYPE) == infer_request.BASE64:
+                _decode_base64(array, subject)
+            return infer_request.InferInput(name, datatype, array)
         return infer_request.InferInput(
             name, datatype, from_raw(self._taken(size, subject), datatype, shape, subject, self._budget)
         )
@@ -145,7 +146,8 @@ def _output(element: Any, binary: bool) -> infer_request.RequestedOutput:
     wanted = parameters.get(infer_request.BINARY_DATA, binary)
     if not isinstance(wanted, bool):
         raise BadInput(f"{subject}: {infer_request.BINARY_DATA} must be true or false.")
-    return infer_request.RequestedOutput(name, wanted)
+    as_base64 = parameters.get(infer_request.CONTENT_TYPE) == infer_request.BASE64
+    return infer_request.RequestedOutput(name, wanted, as_base64)
 
 
 def _elements(document: Any, key: str) -> Iterator[Any]:
@@ -294,6 +296,15 @@ def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArra
                 what = f"{_shown(leaf)}, which {datatype.name} can't hold"
                 raise BadInput(f"{subject}: value {number} is {what}.")
     return np.array(leaves, datatype.array)
+
+
+def _decode_base64(array: npt.NDArray[Any], subject: str) -> None:
+    """Decode strings in place; raises BadInput for one that is not base64: MLServer takes it as it is."""
+    for number, text in enumerate(array.flat):
+        try:
+            array.flat[number] = base64_bytes({BASE64: text.decode()})
+        except ValueError:
+            raise BadInput(f"{subject}: value {number + 1} is not base64.") from None
 
 
 def _shown(value: Any) -> str:

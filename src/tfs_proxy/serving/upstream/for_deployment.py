@@ -7,9 +7,8 @@ name. Its own words follow. A request that it answers passes unchanged.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from tfs_proxy.data.serving_json.documents import documents
@@ -113,11 +112,11 @@ class ForDeployment:
             return None
         try:
             if isinstance(sent, Batch):
-                inputs = sent.inputs
+                batch = sent
             else:
                 form = serving_form(documents(sent), PREDICT)
-                inputs = {} if form is None else decode_serving_form(form, signature).inputs
-            odd = list(misfits(inputs, signature).values()) or list(_odd_pictures(inputs))
+                batch = Batch({}, 0) if form is None else decode_serving_form(form, signature)
+            odd = list(misfits(batch.inputs, signature).values()) or list(_odd_pictures(batch))
             return BadInput(" ".join(odd)) if odd else None
         except WrongType as error:
             return error
@@ -125,12 +124,14 @@ class ForDeployment:
             return None
 
 
-def _odd_pictures(inputs: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
+def _odd_pictures(batch: Batch) -> Iterator[str]:
     """Describe strings of the first inputs that should be pictures and are none."""
-    for name, array in inputs.items():
+    for name, array in batch.inputs.items():
         for number, value in enumerate(array.flat if array.dtype == BYTES else (), 1):
             if value.startswith(_BASE64):
-                yield f'String {number} of the input "{name}" is base64 as text: send it as {{"b64": "..."}}.'
+                yield (
+                    f'String {number} of the input "{name}" is base64 as text: send it {batch.base64_form}.'
+                )
                 return
             for begin, end in _PICTURES:
                 if value.startswith(begin) and end not in value[-_TAIL_BYTES:]:

@@ -187,6 +187,14 @@ def test_a_body_without_json_is_the_only_input(
         ({"inputs": [tensor(data=[1, None])]}, "value 2 is null"),
         ({"inputs": [tensor(data=[1, {}])]}, "value 2 is a list or an object"),
         ({"inputs": [tensor(datatype="BYTES", data=["a", ["b"]])]}, "lists and plain values side by side"),
+        (
+            {
+                "inputs": [
+                    tensor(datatype="BYTES", data=["/w==", "\xff"], parameters={"content_type": "base64"})
+                ]
+            },
+            'input "x": value 2 is not base64',
+        ),
         ({"inputs": [tensor(datatype="INT8", data=[1, 200])]}, "value 2 is 200, which INT8 can't hold"),
         (
             {"inputs": [tensor(datatype="INT8", data=[1, 1.5])]},
@@ -261,12 +269,28 @@ def test_what_a_request_becomes_is_bounded() -> None:
         from_raw(bytes(MEGABYTE), DATATYPES["BYTES"], [MEGABYTE // 4], "x", MemoryBudget(MEGABYTE))
 
 
+def test_json_carries_bytes_as_base64() -> None:
+    """In requests, and in answers that ask for it, by the parameter that MLServer has; numbers stay numbers."""
+    base64 = {"parameters": {"content_type": "base64"}}
+    given = {"name": "x", "shape": [1, 2], "datatype": "BYTES", "data": [["/w==", "YQ"]], **base64}
+    asked = read({"inputs": [given], "outputs": [{"name": "y", **base64}]})
+    assert asked.batch(signature("DT_STRING")).inputs["x"].tolist() == [[b"\xff", b"a"]]
+    for dtype, data in (
+        ("DT_STRING", np.array([[b"\xff", b"a"]], object)),
+        ("DT_FLOAT", np.array([[1, 2]], np.float32)),
+    ):
+        (output,) = written(write_answer(asked, "m", "1", {"y": data}, signature(dtype)))[0]["outputs"]
+        is_text = dtype == "DT_STRING"
+        assert output["data"] == (["/w==", "YQ=="] if is_text else [1, 2])
+        assert output.get("parameters") == (base64["parameters"] if is_text else None)
+
+
 @pytest.mark.parametrize(
     ("dtype", "array", "sentence"),
     [
         ("DT_FLOAT", np.array([np.nan], np.float32), "not finite"),
         ("DT_HALF", np.array([1], np.float16), "FP16, which JSON does not carry: ask for it"),
-        ("DT_STRING", np.array([b"\xff"], object), "not UTF-8"),
+        ("DT_STRING", np.array([b"\xff"], object), "not UTF-8 .*binary_data.*base64"),
         ("DT_COMPLEX64", np.array([1j], np.complex64), "DT_COMPLEX64, which this protocol does not carry"),
     ],
 )

@@ -125,6 +125,10 @@ def test_strings_that_are_no_pictures(
     result = front.post(json.dumps({"instances": ["no picture", picture]}))
 
     assert error_of(result) == f"{sentence} The model server says: Unknown image file format."
+    if isinstance(picture, str):
+        given = {"name": "x", "shape": [1], "datatype": "BYTES", "data": [picture]}
+        result = front.client.simulate_post("/v2/models/half/infer", json={"inputs": [given]})
+        assert 'send it with "parameters": {"content_type": "base64"}.' in error_of(result)
 
 
 def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: ErrorOf) -> None:
