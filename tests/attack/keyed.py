@@ -58,7 +58,7 @@ LINES = (
     "POST /invocations#/../ping HTTP/1.1",
     "POST /console/main.js/../../invocations HTTP/1.1",
     "GET /invocations-bidirectional-stream HTTP/1.1",
-    "GET /ping HTTP/1.1",
+    "GET /console/any.js HTTP/1.1",
     "GET / HTTP/1.1",
     "OPTIONS /invocations HTTP/1.1",
 )

@@ -15,7 +15,7 @@ from tfs_proxy.wire.media_types import JSON, best
 FACTS = "facts.json"
 """Name, below `CONSOLE`, of the file with the page's facts about the models."""
 
-HTML = "text/html"
+HTML, PAGE = "text/html", "index.html"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -46,7 +46,7 @@ class StaticFile(Struct, frozen=True):
 
 def at_root(accept: str | None, *, has_console: bool) -> StaticFile:
     """Answer browsers with the page; all others, and if the page is off, with ``{"status": "alive"}``."""
-    page = page_file("index.html") if has_console and (best(accept, (JSON, HTML)) == HTML) else None
+    page = page_file(PAGE) if has_console and (best(accept, (JSON, HTML)) == HTML) else None
     vary = {"Vary": "Accept"} if has_console else {}
     if page is None:
         return StaticFile(ALIVE, JSON, vary)
@@ -57,6 +57,11 @@ def at_root(accept: str | None, *, has_console: bool) -> StaticFile:
 def _bodies() -> Mapping[str, bytes]:
     folder = files(__package__) / "console_page"
     return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
+
+
+def file_names() -> list[str]:
+    """Names of the files below `CONSOLE`, in order; the page itself is at the root."""
+    return sorted(name for name in _bodies() if name != PAGE and page_file(name))
 
 
 def page_file(name: str) -> StaticFile | None:

@@ -152,8 +152,10 @@ GRPC_SERVICES = (
     "inference.GRPCInferenceService", "grpc.health.v1.Health")
 HEALTH_CHECK, HEALTH_WATCH = (
     Route(f"/grpc.health.v1.Health/{name}", POST, _BY_RUN, is_probe=True) for name in ("Check", "Watch"))
-HEALTH_DOORS: Final = (PING, LIVENESS, LIVE, READY, HEALTH_CHECK, HEALTH_WATCH)
+HEALTH_DOORS, GRPC_HEALTH_DOORS = (PING, LIVENESS, LIVE, READY), (HEALTH_CHECK, HEALTH_WATCH)
 """Doors that need neither key nor certificate: platforms that ask them have none."""
+ONE_ARCHIVE, MANY_MODELS, PIPELINE = range(3)
+"""Columns of ``answered_by``."""
 
 _CALLS = (
     *(Route(PREDICTION_SERVICE + name, POST, _BY_MODEL_SERVERS)

@@ -203,6 +203,18 @@ def test_a_model_that_is_ready_and_can_not_be_reached_is_not_available(front: Fr
     assert len(front.control.received) == 1
 
 
+@pytest.mark.parametrize(
+    "path", ["/models/a/invoke", "/invocations", "/v1/models/a", "/v1/models/a:predict", "/v2/models/a/infer"]
+)
+def test_options_load_no_model(front: Front, path: str) -> None:
+    """A loaded model answers as ever; for another one nginx does, if no model server can."""
+    answer = front.ask("OPTIONS", path, headers={TARGET: "a.tar.gz"})
+    assert (answer.status, answer.headers["allow"]) == (200, "GET, HEAD" if path.endswith("/a") else "POST")
+    front.model("a", Given(200, b"own"))
+    assert front.ask("OPTIONS", path, headers={TARGET: "a.tar.gz"}).body == b"own"
+    assert front.control.received == []
+
+
 @pytest.mark.parametrize("is_loaded", [True, False])
 def test_a_request_whose_worker_died_goes_to_the_next_one_with_a_mark(front: Front, is_loaded: bool) -> None:
     """By which, and by the id, the next one knows whether the request had begun; also after a wait for the model."""

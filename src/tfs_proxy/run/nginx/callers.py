@@ -6,16 +6,12 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from tfs_proxy.values.errors import SettingsError
-from tfs_proxy.wire import routes
 from tfs_proxy.wire.header_names import API_KEY, AUTHORIZATION
 
 LEAST_CHARACTERS, MOST_CHARACTERS = 32, 256
 NAME, KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"), re.compile(r"[A-Za-z0-9._+/=-]*")
 API_KEYS, ADMIN_KEYS = "TFS_PROXY_API_KEYS", "TFS_PROXY_ADMIN_KEYS"
 MAKES_ONE = "`openssl rand -hex 32` makes one"
-
-PAGE_FILES = r"(?:GET|HEAD) /console/[a-z]+\.(?:css|js|svg)"
-"""The page is open, since it asks for the key; its facts are not."""
 
 REFUSED = (
     f"a key is needed: send one that is known here as {AUTHORIZATION}: Bearer KEY, or as {API_KEY}: KEY, and "
@@ -37,13 +33,6 @@ class Keys(Struct, frozen=True):
 
     keys: tuple[Key, ...]
     guards_all: bool
-
-    @property
-    def open_doors(self) -> str:
-        """Pattern of ``METHOD PATH`` of the doors that need no key, but for OPTIONS."""
-        open_doors = (*routes.HEALTH_DOORS, routes.ROOT)
-        doors = (f"(?:{'|'.join(door.methods)}) {door.regex()}" for door in open_doors)
-        return "|".join((*doors, PAGE_FILES))
 
 
 def keys_of(files: Mapping[str, tuple[str, bytes]]) -> Keys | None:

@@ -24,7 +24,7 @@ from tfs_proxy.observe.logs.reasons import own_reason
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.observe.traces import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.run.guarded import guard_of
-from tfs_proxy.run.nginx import callers, fast_path, many_models
+from tfs_proxy.run.nginx import callers, doors, fast_path, many_models
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
@@ -198,8 +198,10 @@ def answer_seconds(settings: Settings) -> int:
 
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
-    kind = "one_archive" if proxy.multi_model is None else "many_models"
-    return _rendered(kind, _of_all(proxy, settings, workspace))
+    name, kind = "one_archive", routes.ONE_ARCHIVE
+    if proxy.multi_model is not None:
+        name, kind = "many_models", routes.MANY_MODELS
+    return _rendered(name, _of_all(proxy, settings, workspace, kind))
 
 
 def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace, read_seconds: int) -> str:
@@ -210,13 +212,13 @@ def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace
         "keep_seconds": KEEP_ALIVE_SECONDS,
         "refused_streams": PIPELINES_STREAM,
     }
-    return _rendered("pipeline", {**_of_all(proxy, settings, workspace), **own})
+    return _rendered("pipeline", {**_of_all(proxy, settings, workspace, routes.PIPELINE), **own})
 
 
-def _rendered(kind: str, values: dict[str, Any]) -> str:
+def _rendered(name: str, values: dict[str, Any]) -> str:
     # Macros see what they are made with, not what is rendered.
     values["on"] = _templates().get_template("macros.conf.j2").make_module(values)
-    return "\n".join(_indented(_templates().get_template(f"{kind}.conf.j2").render(values))) + "\n"
+    return "\n".join(_indented(_templates().get_template(f"{name}.conf.j2").render(values))) + "\n"
 
 
 def _indented(text: str) -> Iterator[str]:
@@ -244,16 +246,19 @@ def _templates() -> Environment:
     return templates
 
 
-def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
+def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: int) -> dict[str, Any]:
     level = settings.nginx_loglevel
     many, serving = proxy.multi_model, proxy.serving
     served = many or serving
     sampling = many.traces if many else serving.observation.traces if serving else None
+    rest_api = settings.rest_api if many else serving is not None and serving.publishes_rest
     one_line = settings.batch or settings.default_accept == JSON
     return {
         # What has the names that the templates use.
         "proxy": proxy,
         "callers": callers,
+        "doors": doors,
+        "own_doors": doors.doors_of(kind, settings, rest_api=rest_api),
         "settings": settings,
         "workspace": workspace,
         "headers": header_names,
@@ -298,7 +303,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dic
         else None,
         "streams": serving.streams_socket if serving and serving.streams != OFF else None,
         "refused_streams": _refused_streams(proxy),
-        "rest_api": settings.rest_api if many else serving is not None and serving.publishes_rest,
+        "rest_api": rest_api,
         "takes_any_size": serving is not None and serving.bodies.takes_any_size,
         "many": many_models.values(many, settings) if many else None,
         "grpc": _grpc(proxy, settings, workspace) if proxy.grpc else None,

@@ -70,8 +70,13 @@ def test_every_port_has_tls_and_asks_clients_for_certificates(archive: Path, tmp
             stack.tls = authority.context()
             for path in ("/ping", "/live", "/v2/health/ready"):
                 assert stack.ask("GET", path, port=port).status == 200
-            refused = stack.ask("GET", "/metrics", port=port)
-            assert (refused.status, "TFS_PROXY_TLS_CLIENT_CA" in refused.json["error"]) == (403, True)
+            for method, path, more in (
+                ("GET", "/metrics", {}),
+                ("POST", HEALTH, {}),
+                ("GET", "/ping", {"Upgrade": "a"}),
+            ):
+                refused = stack.ask(method, path, headers=more, port=port)
+                assert (refused.status, "TFS_PROXY_TLS_CLIENT_CA" in refused.json["error"]) == (403, True)
             stack.tls = stranger_context
             assert stack.ask("POST", "/invocations", b"", TEXT, port=port).status == 403
             stack.tls = None
