@@ -115,6 +115,8 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
         help="input may be files of this machine only below FOLDER, also by a manifest or a link; can be "
         "repeated (default: anywhere)",
     )
+    # For the jobs of `endpoint`, whose output is what SageMaker would write.
+    run.add_argument("--sagemaker-output", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("--instance-index", type=int, default=0, metavar="I", help="which of N machines, from 0")
     run.add_argument(
         "--instance-count", type=int, default=1, metavar="N", help="machines that share the objects"

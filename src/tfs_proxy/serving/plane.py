@@ -17,7 +17,7 @@ from tfs_proxy.data.formats.json_records import Documents, decode_documents
 from tfs_proxy.data.formats.outputs import columns_of_outputs
 from tfs_proxy.data.registry import ALIASES, OUTPUT_TYPES, decode, encode, encode_values, negotiate
 from tfs_proxy.data.serving_json.answer_text import NO_ROWS
-from tfs_proxy.data.serving_json.documents import documents
+from tfs_proxy.data.serving_json.documents import documents, in_one_line
 from tfs_proxy.data.serving_json.requests import (
     COLUMN,
     PREDICT,
@@ -88,7 +88,7 @@ class DataPlane:
         *,
         one_line: bool = False,
     ) -> None:
-        """Wire the parts; with ``one_line``, JSON of `answer` is always one line, else as Accept says."""
+        """Wire the parts; with ``one_line``, JSON of `answer` is one line."""
         self._upstream = upstream
         self.choose = upstream.choose
         self.signature, self.signatures_of = upstream.signature, upstream.signatures_of
@@ -165,10 +165,9 @@ class DataPlane:
                 answer = self._encoded(outcome, media_type)
         except UpstreamRefused as refused:
             answer = _error(refused.status, refused.body)
-        if answer.content_type != media.JSON or not (self._one_line or media.is_named(media.JSON, accept)):
+        if answer.content_type != media.JSON or not self._one_line:
             return answer
-        # Within a string of JSON there are no line ends.
-        return replace(answer, body=answer.body.replace(b"\n", b""))
+        return replace(answer, body=in_one_line(answer.body))
 
     def call(
         self, target: Target, request: Body | bytes | Batch, instance: Instance | None = None

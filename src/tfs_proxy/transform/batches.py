@@ -6,6 +6,7 @@ import io
 import itertools
 import logging
 import re
+import shlex
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -282,6 +283,10 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
             have_numbers = [any(map(NUMBER.fullmatch, row)) for row in rows]
             if not names.isdisjoint(rows[0]) or have_numbers == [False, True]:
                 hint = "give --csv-header present if it is a header"
+                others = [cell for cell in rows[0] if cell not in names]
+                ids = [cell for cell in others if len(others) == 1 or cell.lower().endswith("id")]
+                if ids:
+                    hint += f", or --id-column {shlex.quote(ids[0])} if that column is not for the model"
                 log.warning("%s: line 1 is sent as a record: %s", name, hint)
         frames = chain(first, frames)
     for batch in pack(with_failure_location(frames, name), plan.strategy, limit, name):

@@ -187,13 +187,14 @@ class ExecutionPlan(Struct, frozen=True):
     """Plan to send records: as the job says, else as the container offers, else by SageMaker's defaults.
 
     If ``payload_bytes`` is None, bodies of any size are streamed (MaxPayloadInMB 0). A ``header`` is sent
-    with each piece of its object.
+    with each piece of its object. ``titles`` are those of the answers' columns, () if they are not known.
     """
 
     strategy: str
     payload_bytes: int | None
     concurrent: int
     header: CsvHeader | None = None
+    titles: tuple[str, ...] = ()
 
     @classmethod
     def resolve(cls, job: Job, parameters: Mapping[str, object]) -> "ExecutionPlan":

@@ -45,8 +45,9 @@ class LocalEngine:
         self._plan = plan
         self._open_object = options.open_object
         self._sender = sender
+        titles = None if options.sagemaker_output else plan.titles
         self._transform = Transformer(
-            options.job, sender, options.on_error, options.max_bad, framing_hint(options.job, plan)
+            options.job, sender, options.on_error, options.max_bad, framing_hint(options.job, plan), titles
         )
         self._start_output = start_output
         # Threads beyond the requests at once let remote reads and writes go on while requests wait.
@@ -107,8 +108,8 @@ class LocalEngine:
 
     @property
     def _streams(self) -> bool:
-        """True if objects are sent whole although they have records: MaxPayloadInMB 0, MultiRecord."""
-        return self._plan.payload_bytes is None and self._plan.strategy == MULTI
+        """True if objects are sent unread although they have records: MaxPayloadInMB 0, MultiRecord."""
+        return self._plan.payload_bytes is None and self._plan.strategy == MULTI and not self._job.processes
 
     def _submit(self, output: OrderedOutput, work: Work) -> None:
         self._free_slots.acquire()

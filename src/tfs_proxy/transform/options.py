@@ -4,7 +4,7 @@ import contextlib
 import io
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -25,7 +25,7 @@ from tfs_proxy.values.errors import SettingsError, UpstreamError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.header_names import bearer
 from tfs_proxy.wire.http_client import get
-from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INPUT_NAMES, INVOCATIONS, OPENAPI
+from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INPUT_NAMES, INVOCATIONS, OPENAPI, OUTPUT_NAMES
 from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
 if TYPE_CHECKING:
@@ -72,10 +72,13 @@ def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
     parameters = _object_at(endpoint, EXECUTION_PARAMETERS.path)
     plan = ExecutionPlan.resolve(job, parameters)
     is_limited = plan.strategy == MULTI and parameters.get("BatchStrategy") == "SINGLE_RECORD"
-    inputs = input_names(_object_at(endpoint, OPENAPI.path)) if is_limited or asks_model(job) else ()
+    asks = is_limited or asks_model(job) or job.joins
+    document = _object_at(endpoint, OPENAPI.path) if asks else {}
+    inputs = names_in(document, INPUT_NAMES)
     if is_limited and inputs:
         plan = replace(plan, strategy=SINGLE)
-    return replace(plan, header=header_of(job, inputs))
+    titles = names_in(document, OUTPUT_NAMES)
+    return replace(plan, header=header_of(job, inputs), titles=titles)
 
 
 def _object_at(endpoint: EndpointAddress, path: str) -> dict[str, Any]:
@@ -98,10 +101,10 @@ def _object_at(endpoint: EndpointAddress, path: str) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def input_names(document: Mapping[str, Any]) -> Sequence[str]:
-    """The names of the default model's inputs, as /openapi.json has them; () if it does not."""
+def names_in(document: Mapping[str, Any], member: str) -> tuple[str, ...]:
+    """The names of the default model's inputs or outputs, as /openapi.json has them; () if it does not."""
     with contextlib.suppress(KeyError, TypeError):
-        return [str(name) for name in document["paths"][INVOCATIONS.path]["post"][INPUT_NAMES]]
+        return tuple(map(str, document["paths"][INVOCATIONS.path]["post"][member]))
     return ()
 
 
@@ -110,8 +113,8 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
 
     ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. ``ca`` is
     a file of CAs for its certificate, ``key`` is for its TFS_PROXY_API_KEYS. A serving stack inherits
-    ``environment``. Objects may be no files but ``files``. Raises SettingsError if the options contradict
-    each other.
+    ``environment``. Objects may be no files but ``files``. ``sagemaker_output`` has no header. Raises
+    SettingsError if the options contradict each other.
     """
 
     job: Job
@@ -130,6 +133,7 @@ class TransformOptions(Struct, frozen=True, kw_only=True):
     instance_count: int = 1
     engine: str = LOCAL
     files: LocalFiles = ANYWHERE
+    sagemaker_output: bool = False
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.endpoint is None):

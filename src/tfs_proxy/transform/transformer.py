@@ -6,15 +6,16 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
+import orjson
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from tfs_proxy.data.formats.csv_records import csv_rows
 from tfs_proxy.data.registry import format_of
-from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, in_one_line
 from tfs_proxy.transform.batches import MiniBatch, whole_object, without_place
 from tfs_proxy.transform.job import GZIP, LINE, NONE, Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
@@ -111,10 +112,13 @@ class DataProcessing:
     """SageMaker's DataProcessing: InputFilter, the model, JoinSource, OutputFilter, in this order.
 
     docs/reference/sagemaker.md has the rules. Without filters and joins, bodies and answers pass as they are,
-    but AssembleWith Line ends each answer with a newline.
+    but AssembleWith Line ends each answer with a newline, and makes one line of a JSON document. CSV that is
+    joined to lines with a header begins with one unless ``titles``, those of the answers' columns as far as
+    they are known, are None.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, titles: Sequence[str] | None = None) -> None:
+        self._job, self._titles = job, titles
         self._input_filter = JsonPath(job.input_filter)
         self._output_filter = JsonPath(job.output_filter)
         self._joins, self._id_column = job.joins, job.id_column
@@ -141,16 +145,32 @@ class DataProcessing:
             return body
         return self._write(_filtered(self._input_filter, self._read(body)))
 
-    def id_of(self, batch: MiniBatch) -> bytes:
-        """The beginning of a bad record's line: its id, if the job has a column of them."""
+    def substitute(self, batch: MiniBatch, error: str) -> bytes:
+        """A bad record's line or document: the error, joined to the record if that can be read."""
         with contextlib.suppress(Unprocessable):
-            if self._id_column is not None:
-                return f"{self._ids(batch)[0]},".encode("utf-8", "surrogateescape")
+            if self._joins:
+                answers = self._read_answer(placeholder(self._job, error))
+                return self._lines(self._joined(self._kept(batch, batch.body), answers))
+        return placeholder(self._job, error)
+
+    def header(self, batch: MiniBatch, width: int = 0) -> bytes:
+        """The line before an object's first record; answers have ``width`` cells, if that is known."""
+        if self._titles is None or not (self._joins and batch.csv_header and batch.first == 1):
+            return b""
+        titles = list(self._titles) or [OUTPUT_KEY]
+        if width and width != len(titles):
+            titles = [OUTPUT_KEY] * width
+        with contextlib.suppress(Unprocessable):
+            return self._lines(self._joined(self._kept(batch, batch.csv_header), [titles]))
         return b""
 
-    def _ids(self, batch: MiniBatch) -> list[str]:
+    def _kept(self, batch: MiniBatch, text: bytes) -> Values:
+        """The records of ``text``, or their ids, to which a join adds the answers."""
+        records = self._read(text.removeprefix(BYTE_ORDER_MARK))
+        if self._id_column is None:
+            return records
         at = self._place_of_id(batch)
-        return [row[at] if at < len(row) else "" for row in self._read(batch.body)]
+        return [[row[at] if at < len(row) else ""] for row in records]
 
     def _place_of_id(self, batch: MiniBatch) -> int:
         (header,) = self._read(batch.csv_header.removeprefix(BYTE_ORDER_MARK))
@@ -168,23 +188,30 @@ class DataProcessing:
                 return sum(1 for _ in csv_rows(body, ",")) if CSV in kinds else len([json.loads(body)])
         return rows
 
-    def output(self, batch: MiniBatch, answer: bytes) -> bytes:
+    def output(self, batch: MiniBatch, answer: HttpResponse) -> bytes:
         """The answers, joined to their records and filtered. Raises Unprocessable.
 
-        If the job neither joins nor filters answers, they are written unread.
+        If the job neither joins nor filters answers, they are written unread, but as lines.
         """
+        text = answer.body
         if self._keeps_answers:
-            return self._ended(answer)
-        answers = self._read_answer(answer)
-        if self._joins:
-            answers = self._joined(batch, answers)
+            if self._ending and b"\n" in text and "json" in bare(answer.header("Content-Type")):
+                with contextlib.suppress(Unprocessable):
+                    text = in_one_line(_read_json(text))  # several documents stay as they are
+            return self._ended(text)
+        answers = self._read_answer(text)
+        if not self._joins:
+            return self._lines(answers)
+        rows = self._lines(self._joined(self._kept(batch, batch.body), answers))
+        return self.header(batch, len(answers[0])) + rows
+
+    def _lines(self, answers: Values) -> bytes:
         return self._ended(self._write_answer(_filtered(self._output_filter, answers)))
 
     def _ended(self, text: bytes) -> bytes:
         return text if text.endswith(self._ending) else text + self._ending
 
-    def _joined(self, batch: MiniBatch, answers: Values) -> Values:
-        records = self._read(batch.body) if self._id_column is None else [[cell] for cell in self._ids(batch)]
+    def _joined(self, records: Values, answers: Values) -> Values:
         if len(records) != len(answers):
             raise Unprocessable(
                 f"{len(records)} record(s) got {len(answers)} answer(s): a join needs one for each, "
@@ -203,7 +230,7 @@ def _filtered(path: JsonPath, values: Values) -> Values:
     if path.is_identity:
         return values
     try:
-        return [path(value) for value in values]
+        return [_encode(path(_parsed(each))) if isinstance(each, bytes) else path(each) for each in values]
     except Missing as error:
         raise Unprocessable(f"the filter {path.text} found {error}") from error
 
@@ -232,37 +259,50 @@ def _write_csv(rows: Values) -> bytes:
 
 
 def _read_lines(text: bytes) -> Values:
-    """The values of the lines; a document of several lines is one value."""
-    with contextlib.suppress(ValueError):
-        return [json.loads(text)]
-    return [_loads(line) for line in text.split(b"\n") if line.strip()]
+    """The texts of the lines' values; a document of several lines is one value."""
+    with contextlib.suppress(Unprocessable):
+        return [_read_json(text)]
+    return [_read_json(line) for line in text.split(b"\n") if line.strip()]
 
 
-def _loads(text: bytes) -> Any:
+def _read_json(text: bytes) -> bytes:
     try:
-        return json.loads(text)
-    except ValueError as error:
+        _parsed(text.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise Unprocessable(f"{text[:100].decode(errors='replace')} is not JSON ({error})") from error
+    return text.removeprefix(BYTE_ORDER_MARK).strip()
 
 
-def _join_json(record: Any, answer: Any) -> Any:
-    if isinstance(record, dict):
-        return {**record, OUTPUT_KEY: answer}
-    return {INPUT_KEY: record, OUTPUT_KEY: answer}
+def _parsed(text: bytes | str) -> Any:
+    """The value of a text; its numbers are texts."""
+    number = orjson.Fragment
+    return json.loads(text, parse_int=number, parse_float=number, parse_constant=number)
 
 
 def _encode(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise Unprocessable(str(error)) from error
+
+
+def _join_json(record: bytes, answer: bytes) -> bytes:
+    """A record's own members, byte for byte, and the answer."""
+    if not record.startswith(b"{"):
+        record = b'{"%b":%b}' % (INPUT_KEY.encode(), record)
+    members = record.removesuffix(b"}").rstrip()
+    comma = b"" if members == b"{" else b","
+    return b'%b%b"%b":%b}' % (members, comma, OUTPUT_KEY.encode(), _encode(_parsed(answer)))
 
 
 _CODECS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], Callable[[Any, Any], Any]]] = {
     CSV: (_read_csv, _write_csv, lambda record, answer: [*record, *answer]),
     JSON_LINES: (
         _read_lines,
-        lambda values: b"".join(_encode(value) + b"\n" for value in values),
+        lambda values: b"".join(value + b"\n" for value in values),
         _join_json,
     ),
-    JSON: (lambda text: [_loads(text)], lambda values: _encode(values[0]), _join_json),
+    JSON: (lambda text: [_read_json(text)], b"".join, _join_json),
 }
 
 
@@ -271,7 +311,9 @@ def placeholder(job: Job, error: str) -> bytes:
 
     JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
     """
-    text = _encode({"error": error}) if "json" in bare(job.accept or job.content_type) else b"ERROR"
+    text = b"ERROR"
+    if "json" in bare(job.accept or job.content_type):
+        text = _encode({"error": error.encode("utf-8", "replace").decode()})
     return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text
 
 
@@ -300,11 +342,17 @@ class Transformer:
     """Turns batches into outcomes by means of the server; ``hint`` ends each refusal. Thread-safe."""
 
     def __init__(
-        self, job: Job, sender: Sender, on_error: str, limit: BadLimit | None = None, hint: str = ""
+        self,
+        job: Job,
+        sender: Sender,
+        on_error: str,
+        limit: BadLimit | None = None,
+        hint: str = "",
+        titles: Sequence[str] | None = None,
     ) -> None:
         self._job, self._hint = job, hint
         self._counts = BadRecordCounts(limit)
-        self._processing = DataProcessing(job)
+        self._processing = DataProcessing(job, titles)
         self._sender, self._on_error = sender, on_error
 
     def __call__(self, batch: MiniBatch, name: str) -> Outcome:
@@ -326,10 +374,11 @@ class Transformer:
             self._counts.add(bad_record)
             if self._on_error == FAIL:
                 raise ObjectFailed(bad_record)
+            text = self._processing.header(batch)
             if self._on_error == PLACEHOLDER:
-                text = self._processing.id_of(batch) + placeholder(self._job, bad_record.error)
+                text += self._processing.substitute(batch, bad_record.error)
                 return Outcome(1, text, error_line(bad_record), [bad_record])
-            return Outcome(1, b"", error_line(bad_record, batch.body), [bad_record])
+            return Outcome(1, text, error_line(bad_record, batch.body), [bad_record])
         middle = len(batch) // 2
         return self(batch.part(0, middle), name) + self(batch.part(middle, len(batch)), name)
 
@@ -339,14 +388,14 @@ class Transformer:
             answer = self._sender.send(chunks)
         except Refused as refused:
             raise ObjectFailed(BadRecord(name, refused.message, status=refused.status)) from refused
-        return Outcome(1, self._processing.output(whole_object(b""), answer.body))
+        return Outcome(1, self._processing.output(whole_object(b""), answer))
 
     def _send(self, batch: MiniBatch, name: str) -> Outcome:
         answer = self._sender.send(self._processing.request(batch), batch.headers, in_parts=len(batch) > 1)
         self._counts.note_success()
         self._note_settled(batch, answered=len(batch))
         try:
-            text = self._processing.output(batch, answer.body)
+            text = self._processing.output(batch, answer)
             surplus = self._processing.rows(batch, answer) - len(batch)
             if surplus and self._job.processes:
                 raise Unprocessable(f"{len(batch)} record(s) got {len(batch) + surplus} answer(s)")  # noqa: TRY301

@@ -16,8 +16,8 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 GET: Final = ("GET", "HEAD")
 POST: Final = ("POST",)
 OTHER_ROUTE, OTHER_METHOD, OTHER_STATUS = "other", "_OTHER", "other"
-INPUT_NAMES = "x-inputs"
-"""Extension of an operation of the OpenAPI document: the inputs of the signature for which CSV is read."""
+INPUT_NAMES, OUTPUT_NAMES = "x-inputs", "x-outputs"
+"""Extensions of an operation of the OpenAPI document: the signature for which CSV is read and written."""
 
 _WORKER, _SUPERVISOR, _MODEL_SERVER = "worker", "supervisor", "model server"
 _BY_WORKERS, _BY_MODEL_SERVERS = (_WORKER, _WORKER, ""), (_MODEL_SERVER, _MODEL_SERVER, "")

@@ -1,6 +1,7 @@
 """JSONPath, filters, joins and AssembleWith, as DataProcessing has them (docs/reference/sagemaker.md)."""
 
 from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.transformer import DataProcessing, Unprocessable
 from tfs_proxy.values.errors import SettingsError
+from tfs_proxy.wire.http_messages import HttpResponse
 
 DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
 
@@ -61,6 +63,10 @@ def csv_job(**fields: Any) -> Job:
     )
 
 
+def answer_of(body: bytes, content_type: str = "application/json") -> HttpResponse:
+    return HttpResponse(200, body, headers={"Content-Type": content_type})
+
+
 def batch_of(*lines: bytes) -> MiniBatch:
     body = b"".join(lines)
     ends, size = array("Q"), 0
@@ -71,19 +77,87 @@ def batch_of(*lines: bytes) -> MiniBatch:
 
 
 def test_json_lines_joined() -> None:
-    """Under SageMakerOutput; what is no object is wrapped."""
+    """Under SageMakerOutput, beside members as they came; what is no object is wrapped."""
     processing = DataProcessing(csv_job(content_type="application/jsonlines", join="Input"))
-    rows = batch_of(b'{"id": 1, "n": 12345678901234567890}\n', b"[1]\n")
-    assert processing.output(rows, b'{"p": 0.5}\n{"p": 0.25}\n') == (
-        b'{"id":1,"n":12345678901234567890,"SageMakerOutput":{"p":0.5}}\n'
-        b'{"SageMakerInput":[1],"SageMakerOutput":{"p":0.25}}\n'
+    own = b'"id": 12345678901234567890.1234567890, "far":1E400,"d":1, "d":"\\u00e4\\/", "n":NaN'
+    rows = batch_of(b"{%b}\r\n" % own, b"[1.50]\n", b"{ }\n")
+    assert processing.output(rows, answer_of(b'{"p": 0.50}\n{"p": NaN}\n1\n')) == (
+        b'{%b,"SageMakerOutput":{"p":0.50}}\n'
+        b'{"SageMakerInput":[1.50],"SageMakerOutput":{"p":NaN}}\n{"SageMakerOutput":1}\n' % own
     )
+    kept = csv_job(
+        content_type="application/jsonlines", join="Input", output_filter="$['far','SageMakerOutput']"
+    )
+    joined = DataProcessing(kept).output(batch_of(b"{%b}\n" % own), answer_of(b"2.50"))
+    assert joined == b'{"far":1E400,"SageMakerOutput":2.50}\n'
 
 
 def test_a_document_of_several_lines_is_one_answer() -> None:
     processing = DataProcessing(csv_job(content_type="application/json", join="Input"))
-    joined = processing.output(batch_of(b'{"instances": [1.0]}\n'), b'{\n    "predictions": [2.5\n    ]\n}')
-    assert joined == b'{"instances":[1.0],"SageMakerOutput":{"predictions":[2.5]}}\n'
+    answer = answer_of(b'{\n    "predictions": [2.5\n    ]\n}')
+    joined = processing.output(batch_of(b'{"instances": [1.0]}\n'), answer)
+    assert joined == b'{"instances": [1.0],"SageMakerOutput":{"predictions":[2.5]}}\n'
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "lines"),
+    [
+        ("application/json", b'{\r\n "predictions": [2.5,\n NaN]\n}', b'{ "predictions": [2.5, NaN]}\n'),
+        ("application/json; charset=utf-8", b"[\n1]\n", b"[1]\n"),
+        ("application/json", b'{"a": 1}\n{"a": 2}\n', b'{"a": 1}\n{"a": 2}\n'),
+        ("text/plain", b"[\n1]", b"[\n1]\n"),
+    ],
+)
+def test_a_json_answer_is_one_line(content_type: str, body: bytes, lines: bytes) -> None:
+    """With AssembleWith Line, whoever wrote it; several documents keep their lines, as other types do."""
+    processing = DataProcessing(csv_job(content_type="application/json"))
+    assert processing.output(batch_of(b"1\n"), answer_of(body, content_type)) == lines
+    apart = DataProcessing(csv_job(content_type="application/json", assemble_with="None"))
+    assert apart.output(batch_of(b"1\n"), answer_of(body, content_type)) == body
+
+
+@pytest.mark.parametrize(
+    ("more", "record", "line"),
+    [
+        ({"join": "Input"}, b'1,"a, b"\n', b'1,"a, b",ERROR\n'),
+        ({"join": "Input", "output_filter": "$[0,-1]"}, b"1,2\n", b"1,ERROR\n"),
+        ({"join": "Input"}, b'1,"2\n', b"ERROR\n"),
+        ({}, b"1,2\n", b"ERROR\n"),
+        (
+            {"join": "Input", "content_type": "application/jsonlines"},
+            b'{"id": 1E400}\n',
+            b'{"id": 1E400,"SageMakerOutput":{"error":"no"}}\n',
+        ),
+    ],
+)
+def test_a_bad_record_keeps_its_columns(more: Mapping[str, str], record: bytes, line: bytes) -> None:
+    """Where records are joined, and this one can be read."""
+    assert DataProcessing(csv_job(**more)).substitute(batch_of(record), "no") == line
+
+
+@pytest.mark.parametrize(
+    ("more", "titles", "answer", "header"),
+    [
+        ({"join": "Input"}, ("y",), b"2.5\n", b'id,"a, b",y\n'),
+        ({"join": "Input"}, (), b"2.5,1\n", b'id,"a, b",SageMakerOutput,SageMakerOutput\n'),
+        ({"join": "Input", "output_filter": "$[0,-1]"}, ("y",), b"2.5\n", b"id,y\n"),
+        ({"id_column": "id", "csv_header": "present"}, ("p", "p"), b"2.5,1\n", b"id,p,p\n"),
+        ({}, ("y",), b"2.5\n", b""),
+        ({"join": "Input"}, None, b"2.5\n", b""),
+    ],
+)
+def test_an_output_begins_with_a_header(
+    more: Mapping[str, str], titles: Sequence[str] | None, answer: bytes, header: bytes
+) -> None:
+    """Where the input has one and columns are kept; only before an object's first record, also if it is bad."""
+    processing = DataProcessing(csv_job(**more), titles)
+    batch = batch_of(b"7,1\n")
+    batch.csv_header = b'id,"a, b"\n'
+    written = processing.output(batch, answer_of(answer, "text/csv"))
+    assert written.startswith(header)
+    assert len(written.splitlines()) == 1 + bool(header)
+    batch.first = 2
+    assert processing.output(batch, answer_of(answer, "text/csv")) == written.removeprefix(header)
 
 
 def test_records_that_can_not_be_filtered() -> None:
@@ -102,7 +176,7 @@ def test_an_input_filter_leaves_answers_as_they_are() -> None:
     processing = DataProcessing(csv_job(content_type="application/jsonlines", input_filter="$.keep"))
     records = batch_of(b'{"keep": [1, 2], "id": 7}\n')
     assert processing.request(records) == b"[1,2]\n"
-    assert processing.output(records, b'{\n "predictions": [2.5]\n}') == b'{\n "predictions": [2.5]\n}\n'
+    assert processing.output(records, answer_of(b'{"predictions": [2.5]}')) == b'{"predictions": [2.5]}\n'
 
 
 @pytest.mark.parametrize(
@@ -123,4 +197,4 @@ def test_a_json_document() -> None:
     processing = DataProcessing(job)
     whole = batch_of(b'{"id": "\xc3\xa4", "x": [1]}')
     assert processing.request(whole) == b"[1]"
-    assert processing.output(whole, b"[2]") == '{"id":"ä","SageMakerOutput":[2]}'.encode()
+    assert processing.output(whole, answer_of(b"[2]")) == '{"id":"ä","SageMakerOutput":[2]}'.encode()

@@ -110,17 +110,22 @@ def test_a_header_is_in_each_batch(header: CsvHeader | None, first: bytes, *, is
 
 @pytest.mark.parametrize(
     ("lines", "warns"),
-    [(b"a,b,c\n1,2,3\n", True), (b"u,v\n1,2\n", True), (b"u,v\nx,y\n", False), (b"1,v\n1,2\n", False)],
+    [
+        (b"a,b,c d\n1,2,3\n", ", or --id-column 'c d' if that column is not for the model"),
+        (b"My_ID,u,v\n1,2,3\n", ", or --id-column My_ID if that column is not for the model"),
+        (b"u,v\n1,2\n", ""),
+        (b"u,v\nx,y\n", None),
+        (b"1,v\n1,2\n", None),
+    ],
 )
 def test_a_first_line_that_looks_like_a_header(
-    caplog: pytest.LogCaptureFixture, lines: bytes, *, warns: bool
+    caplog: pytest.LogCaptureFixture, lines: bytes, warns: str | None
 ) -> None:
     plan = ExecutionPlan(MULTI, 100, 1, CsvHeader(("a", "b")))
     (batch,) = batches_of(io.BytesIO(lines), LINE, plan, "x.csv")
     assert batch.body == lines
-    assert [record.getMessage() for record in caplog.records] == [
-        "x.csv: line 1 is sent as a record: give --csv-header present if it is a header"
-    ] * warns
+    sentence = f"x.csv: line 1 is sent as a record: give --csv-header present if it is a header{warns}"
+    assert [record.getMessage() for record in caplog.records] == [sentence] * (warns is not None)
 
 
 def test_a_bad_row_is_no_header() -> None:

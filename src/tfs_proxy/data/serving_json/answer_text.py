@@ -65,7 +65,7 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
     text.write(b'{\n    "predictions": [')
     for piece in pieces:
         text.write(as_bytes(piece))
-    text.write(b"\n    ]\n}")
+    text.write(b"\n    ]\n}" if count else b"]\n}")
     return text.getvalue()
 
 
@@ -132,7 +132,8 @@ def _elements(name: str, array: Array) -> Iterator[str]:
 def _objects(outputs: Mapping[str, Array], count: int) -> Iterator[str]:
     """Yield the rows of several outputs, as many at once as make a piece."""
     inner, outer = INDENT * 3, INDENT * 2
-    step = max(1, PIECE_ELEMENTS // max(1, sum(array.size // count for array in outputs.values())))
+    elements = sum(array.size for array in outputs.values())
+    step = max(1, PIECE_ELEMENTS * count // max(1, elements))
     for start in range(0, count, step):
         columns = {
             quoted(name.encode()): _row_texts(name, array[start : start + step])
@@ -160,18 +161,15 @@ def error(text: str) -> bytes:
 
 
 def row_count(outputs: Mapping[str, Array]) -> int:
-    """Number of rows of the outputs. Raises NoRows if they do not agree."""
-    count = 0
+    """Number of rows of the outputs, which may be none. Raises NoRows if they do not agree."""
+    counts: list[int] = []
     for name, array in outputs.items():
-        shape = array.shape
-        if not shape:
+        if not array.shape:
             raise NoRows(f"{NO_ROWS}{name} has no shape information ")
-        if shape[0] < 1:
-            raise NoRows(f"{NO_ROWS}{name} has invalid batch size: {shape[0]}")
-        if count and shape[0] != count:
-            raise NoRows(f"{NO_ROWS}{name} has inconsistent batch size: {shape[0]} expecting: {count}")
-        count = shape[0]
-    return count
+        counts.append(len(array))
+        if counts[-1] != counts[0]:
+            raise NoRows(f"{NO_ROWS}{name} has inconsistent batch size: {counts[-1]} expecting: {counts[0]}")
+    return next(iter(counts), 0)
 
 
 def element_texts(name: str, array: Array) -> Texts:

@@ -78,8 +78,8 @@ def flattened(values: Sequence[Any]) -> tuple[Sequence[Any], list[int], set[type
         level = list(chain.from_iterable(level))
 
 
-def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
-    """Make arrays by input name of JSON records: objects by input name, or bare values.
+def batch_of(records: Sequence[Any], signature: Signature, *, strict: bool = False) -> Batch:
+    """Make arrays by input name of JSON records: objects by input name, or bare values, `column` by `column`.
 
     Raises BadInput naming record, input and value, also if bare values meet a signature of
     several inputs, or if names are missing or unknown.
@@ -107,7 +107,7 @@ def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
             raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
         return Batch(
             {
-                name: column([record[name] for record in records], spec)
+                name: column([record[name] for record in records], spec, strict=strict)
                 for name, spec in signature.inputs.items()
             },
             len(records),
@@ -118,28 +118,34 @@ def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
             "send each record as an object that names them."
         )
     ((name, spec),) = signature.inputs.items()
-    return Batch({name: column(records, spec)}, len(records))
+    return Batch({name: column(records, spec, strict=strict)}, len(records))
 
 
-def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+def column(values: Sequence[Any], spec: TensorSpec, *, strict: bool = False) -> npt.NDArray[Any]:
     """Make an array of the signature's dtype of all records' values of one input: ``[records, ...]``.
 
     The shape is the data's own: the graph decides if it fits, as in TF Serving. Where the
-    signature has lists of one, some records may be the bare values. Raises BadInput for ragged values and
-    for values that the dtype does not take.
+    signature has lists of one, some records may be the bare values. Whole numbers may be written as ``1.0``
+    or ``1e3``, but not if it is ``strict``, as TF Serving is. Raises BadInput for ragged values and for
+    values that the dtype does not take.
     """
     kind, dtype = dtype_of(spec)
     try:
         flat, shape, types = flattened(values)
     except Irregular as error:
         if error.elements is values and error.reason is Irregularity.MIXED and (spec.shape or ())[1:] == (1,):
-            return column([value if type(value) is list else [value] for value in values], spec)
+            boxed = [value if type(value) is list else [value] for value in values]
+            return column(boxed, spec, strict=strict)
         raise _irregular(error, len(values), spec) from None
+    given = flat
+    if kind is Kind.INTEGER and float in types and not strict:
+        flat = [int(leaf) if type(leaf) is float and leaf.is_integer() else leaf for leaf in flat]
+        types = set(map(type, flat))
     if not types <= _ALLOWED[kind]:
         odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
         what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
         if type(flat[odd]) is float and kind is Kind.INTEGER:
-            what = "not a whole number"
+            what = "written with a point or an exponent" if flat[odd].is_integer() else "not a whole number"
         location = _location(odd, len(flat), len(values), spec)
         raise WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
     if kind is Kind.STRING:
@@ -152,7 +158,7 @@ def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
                     f"{_location(index, len(flat), len(values), spec)}: {_shown(value)} {error}."
                 ) from None
         return array.reshape(shape)
-    return _numbers(flat, len(values), spec, dtype).reshape(shape)
+    return _numbers(flat, given, len(values), spec, dtype).reshape(shape)
 
 
 def _names(signature: Signature) -> str:
@@ -179,7 +185,10 @@ def _irregular(error: Irregular, records: int, spec: TensorSpec) -> BadInput:
     return BadInput(f"{_location(odd, len(level), records, spec)}: {what}.")
 
 
-def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _numbers(
+    flat: Sequence[Any], given: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """Make an array of numbers; errors show them as they were ``given``."""
     try:
         # NOTE: 1e39 becomes Infinity in a float32, as TF Serving has it (recorded).
         with np.errstate(over="ignore"):
@@ -191,7 +200,9 @@ def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtyp
             np.array(value, dtype)
         except OverflowError:
             location = _location(index, len(flat), records, spec)
-            raise BadInput(f"{location}: {_shown(value)} is out of the range of {spec.dtype}.") from None
+            raise BadInput(
+                f"{location}: {_shown(given[index])} is out of the range of {spec.dtype}."
+            ) from None
     raise BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
 
 

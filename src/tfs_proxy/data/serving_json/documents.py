@@ -84,6 +84,11 @@ def _first(body: bytes) -> Any:
     return dict(reversed(latest)) if type(document) is dict else document
 
 
+def in_one_line(text: bytes) -> bytes:
+    """Take the line ends out of a JSON document, whose strings have none."""
+    return text.translate(None, b"\r\n")
+
+
 def text_in(body: bytes, refusal: type[BadInput] = BadInput) -> str:
     """Decode UTF-8; raises BadInput, or its kind ``refusal``, that names the byte."""
     try:

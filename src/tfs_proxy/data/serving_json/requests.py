@@ -86,7 +86,7 @@ def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
     if ROW in form:
         if type(form[ROW]) is not list:
             raise BadInput(f"{ROW} must be a list.")
-        return batch_of(form[ROW], signature)
+        return batch_of(form[ROW], signature, strict=True)
     value = form[COLUMN]
     by_name = value if type(value) is dict and not is_base64(value) else None
     if by_name is None:
@@ -97,7 +97,7 @@ def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
         raise BadInput(
             f"{COLUMN} has {from_client(', '.join(by_name))}; the model takes {', '.join(signature.inputs)}."
         )
-    boxed = {name: column([by_name[name]], spec) for name, spec in signature.inputs.items()}
+    boxed = {name: column([by_name[name]], spec, strict=True) for name, spec in signature.inputs.items()}
     arrays = {name: array.reshape(array.shape[1:]) for name, array in boxed.items()}
     return Batch(arrays, max((len(array) for array in arrays.values() if array.ndim), default=1))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from itertools import count
+from math import prod
 from string import Template
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from tfs_proxy import __version__
 from tfs_proxy.model.openapi.bodies import (
     ANY_MODEL,
     ANYTHING,
+    BY_SIGNATURE,
     Content,
     DescribedModel,
     Service,
@@ -23,11 +25,12 @@ from tfs_proxy.model.openapi.bodies import (
     serving_bodies,
 )
 from tfs_proxy.model.openapi.schemas import component
+from tfs_proxy.model.report.served import sample_sizes
 from tfs_proxy.values.attributes import ATTRIBUTES
 from tfs_proxy.values.names import LABEL, LOADED_MODEL, SERVED_MODEL, SHORT_VERSION
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, REQUEST_ID
-from tfs_proxy.wire.routes import INPUT_NAMES
+from tfs_proxy.wire.routes import INPUT_NAMES, OUTPUT_NAMES
 
 Part = dict[str, Any]
 
@@ -138,6 +141,10 @@ def _invocations(service: Service, schemas: dict[str, Any]) -> Part:
     abridged = _parts()["invocations"]["/invocations"]["post"]
     default = f" Without Accept it is {service.default_accept}." if service.default_accept else ""
     signature, by_script = service.default.default_signature, service.script is not None
+    names = {} if signature is None else {INPUT_NAMES: sorted(signature.inputs)}
+    if signature is not None and service.writes == BY_SIGNATURE:
+        outputs = sorted(signature.outputs.items())
+        names[OUTPUT_NAMES] = [name for name, spec in outputs for _ in range(prod(sample_sizes(spec)[1:]))]
     answer = {
         "description": f"The answer of the model, or of the script.{default}",
         "content": _with_components(answer_content(service), schemas),
@@ -151,7 +158,7 @@ def _invocations(service: Service, schemas: dict[str, Any]) -> Part:
             "requestBody": {"required": True, "content": _with_components(request_content(service), schemas)},
             "answer": answer,
             "by_script": by_script,
-            **({} if signature is None else {INPUT_NAMES: sorted(signature.inputs)}),
+            **names,
         }
     )
 

@@ -181,7 +181,8 @@ class ModelStack:
             new.replace(self._workspace.deployment)
             found = {root / COMMON_WORKSPACES / name: self._workspace.root for name in self.names}
             links = found | dict.fromkeys(links, root / COMMON_SOCKET)
-            if deployment.default_model == self.name and deployment.default_accept in {None, JSON}:
+            is_plain = deployment.default_accept in {None, JSON} and not deployment.is_batch
+            if deployment.default_model == self.name and is_plain:
                 links[root / FAST / self.name] = self._workspace.deployment
         elif self.models:
             self._owner.servers.waiting.add(self._stack.readiness)

@@ -155,10 +155,10 @@ class ProxyConfig(Struct, frozen=True):
     def fast(self) -> str | None:
         """The default model if requests may bypass the workers; else None.
 
-        They may without a script, a default Accept and data capture.
+        They may without a script, a default Accept, data capture, and the lines of a batch job.
         """
         serving = self.serving
-        if serving is None or serving.observation.capture is not None:
+        if serving is None or serving.observation.capture is not None or serving.is_batch:
             return None
         if serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
@@ -252,7 +252,6 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
     served = many or serving
     sampling = many.traces if many else serving.observation.traces if serving else None
     rest_api = settings.rest_api if many else serving is not None and serving.publishes_rest
-    one_line = settings.batch or settings.default_accept == JSON
     return {
         # What has the names that the templates use.
         "proxy": proxy,
@@ -295,12 +294,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "bad_gateway": "/.refused/502" if many else "= @again",
         "traces": _traces(sampling) if sampling else None,
         "model_servers": [f"{each.host}:{each.rest_port}" for each in (served.instances if served else ())],
-        "fast": {
-            "accepts": fast_path.ACCEPTS,
-            "one_line": fast_path.ACCEPTS if one_line else (JSON,),
-        }
-        if many or proxy.fast
-        else None,
+        "fast": fast_path.ACCEPTS if many or proxy.fast else None,
         "streams": serving.streams_socket if serving and serving.streams != OFF else None,
         "refused_streams": _refused_streams(proxy),
         "rest_api": rest_api,

@@ -134,7 +134,7 @@ class TensorAnswer(ModelAnswer):
             serving_text.row_count(self.tensors)
         except serving_text.NoRows:
             return HTTPStatus.BAD_REQUEST
-        is_complex = any(array.dtype.kind == "c" for array in self.tensors.values())
+        is_complex = any(array.size and array.dtype.kind == "c" for array in self.tensors.values())
         return HTTPStatus.BAD_REQUEST if is_complex else HTTPStatus.OK
 
     @cached_property

@@ -85,9 +85,9 @@ class JobRun:
         job, summary = folder / "job.json", folder / "summary.json"
         job.write_text(self._request.engine_file())
         allowed = [f"--files={folder}" for folder in self._starter.files.folders]
-        words = ("transform", str(job), "--endpoint", engine_url, "--served-as", served_as, *allowed)
+        words = ("transform", str(job), "--sagemaker-output", "--endpoint", engine_url, *allowed)
         self._engine = self._starter.start_command(
-            f"{self._request.name}/{ENGINE}", (*words, "--summary", str(summary))
+            f"{self._request.name}/{ENGINE}", (*words, "--served-as", served_as, "--summary", str(summary))
         )
         ended = asyncio.create_task(self._engine.ended())
         while not ended.done() and not self._instance.has_failed():
