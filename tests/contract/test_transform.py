@@ -56,7 +56,7 @@ def test_a_join(saved_models: Path, tmp_path: Path) -> None:
     assert (status, summary["objects"]) == (0, {"all": 2, "done": 2, "already_done": 0, "failed": 0}), summary
     wanted = "".join(f"{number},{number / 2 + 2}\n" for number in range(300))
     assert (tmp_path / "out" / "a.csv.out").read_text() == wanted
-    assert (tmp_path / "out" / "sub" / "b.csv.out").read_text() == "1,2.5\nERROR\n3,3.5\n"
+    assert (tmp_path / "out" / "sub" / "b.csv.out").read_text() == "1,2.5\noops,ERROR\n3,3.5\n"
     assert "oops" in (tmp_path / "out" / "sub" / "b.csv.err").read_text()
     status, summary = transform(tmp_path, *job, "--on-error", "placeholder", "--max-concurrent", "4")
     assert (status, summary["objects"]) == (0, {"all": 2, "done": 0, "already_done": 2, "failed": 0})

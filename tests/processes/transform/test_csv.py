@@ -33,14 +33,19 @@ def run(saved_models: Path, tmp_path: Path) -> Run:
 
 @pytest.mark.slow
 def test_an_id_column_stays_beside_each_row(run: Run, tmp_path: Path) -> None:
-    """Wherever it stands; a bad row has its id, too, and an object without the column fails."""
+    """Wherever it stands, also without a limit; a bad row has its id, too; an object without the column fails."""
     rows = [f"{number},{number},2,3,{number}\n" for number in range(99)]
     done = run(
         "a,my id,a,a,b\n" + "".join(rows) + 'x,"7,x",2,3,4\n', "--id-column", "my id", "--max-payload-mb", "1"
     )
     written = outputs(tmp_path / "out")["a.csv.out"].decode().splitlines()
-    assert (done.status, len(written), written[-1]) == (0, 100, '"7,x",ERROR'), done.log
-    assert written[98].startswith("98,196,big,"), written[98]
+    assert (done.status, len(written), written[-1]) == (0, 101, '"7,x",ERROR'), done.log
+    assert written[99].startswith("98,196,big,"), written[99]
+    assert written[0] == "my id,count,label,sum,sum,sum"
+    (tmp_path / "out" / "a.csv.out").unlink()
+    whole = run("a,my id,a,a,b\n" + "".join(rows), "--id-column", "my id", "--max-payload-mb", "0")
+    assert whole.status == 0, whole.log
+    assert outputs(tmp_path / "out")["a.csv.out"].decode().splitlines() == written[:-1]
     missing = run("a,a,a,b\n1,2,3,4\n", "--id-column", "my id")
     assert (missing.status, "the header has no column my id" in missing.log) == (1, True), missing.log
 
@@ -48,13 +53,17 @@ def test_an_id_column_stays_beside_each_row(run: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--strategy", "SingleRecord"), ("--join", "Input")])
 def test_one_bad_row_costs_one_record(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """Each half of a refused mini-batch has the header, which is neither a record nor joined."""
+    """Each half of a refused mini-batch has the header, which is no record; joined rows have one, too."""
     rows = ROWS.copy()
     rows[BAD] = "oops,2,3,4\n"
     done = run(HEADER + "".join(rows), *flags)
     written = outputs(tmp_path / "out")["a.csv.out"].decode().splitlines()
+    if "--join" in flags:
+        assert written.pop(0) == "a,a,a,b,count,label,sum,sum,sum"
     assert (done.status, done.summary["bad_records"], len(written)) == (0, 1, len(ROWS)), done.log
-    assert [number for number, line in enumerate(written) if line == "ERROR"] == [BAD]
+    bad = "oops,2,3,4,ERROR" if "--join" in flags else "ERROR"
+    assert [number for number, line in enumerate(written) if line.endswith("ERROR")] == [BAD]
+    assert written[BAD] == bad
     assert done.summary["failures"][0]["record"] == BAD + 1
     assert written[-1].startswith("199,2,3,199," if "--join" in flags else "398,big,")
 

@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from support.archives import stand_in_archive, stand_in_program
+from support.running import LOOPBACK
+from support.stack import Stack
 from support.transform_command import Done, outputs, posts, stand_in, transform
 from support.waiting import wait_until
 
@@ -187,3 +190,16 @@ def test_no_cluster(tmp_path: Path) -> None:
     assert done.status == 2
     assert "The Ray cluster 127.0.0.1:1 can't be reached" in done.log
     assert not (tmp_path / "out").exists()
+
+
+def test_a_header_stands_once_before_each_object(tmp_path: Path, cluster: RayCluster, served: Stack) -> None:
+    """Also in those that another run, on one machine, has not finished."""
+    (tmp_path / "in").mkdir()
+    words = ["--endpoint", f"http://{LOOPBACK}:{served.port}", *places(tmp_path), "--id-column", "id"]
+    for name in "ab":
+        (tmp_path / "in" / f"{name}.csv").write_text(f"id,x\n{name}1,1.0\n{name}2,2.0\n")
+        done = (transform if name == "a" else partial(on_ray, cluster))(*words)
+        assert (done.status, done.summary["objects"]["done"]) == (0, 1), done.log
+    assert outputs(tmp_path / "out") == {
+        f"{name}.csv.out": f"id,y\n{name}1,2.5\n{name}2,3.0\n".encode() for name in "ab"
+    }

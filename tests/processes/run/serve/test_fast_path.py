@@ -5,11 +5,13 @@ import json
 import os
 import re
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from support.archives import NEEDS_NGINX
+from support.multi_model import serving_many
 from support.stack import Stack, serving
 
 pytestmark = [
@@ -83,14 +85,24 @@ def test_both_ways_answer_the_same_bytes(served: Stack, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_json_of_a_batch_job_is_one_line(saved_models: Path) -> None:
-    """Past the workers, from them and in errors, whatever the Accept."""
-    env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two", "SAGEMAKER_BATCH": "true"}
+@pytest.mark.parametrize("is_many", [False, True])
+def test_all_json_of_a_batch_job_is_one_line(saved_models: Path, *, is_many: bool) -> None:
+    """Of one archive and of many, and in errors, whatever the Accept."""
+    env = {"SAGEMAKER_BATCH": "true"}
+    model = saved_models / "half_plus_two"
     bodies = ['{"instances": [1.0]}', "[1.0]", '{"instances": ["a"]}']
-    with serving(str(saved_models), "--model-server", "embedded", env=env) as batch:
+    accepts = [{}, {"Accept": "*/*"}, {"Accept": "application/json"}]
+    with ExitStack() as held:
+        if is_many:
+            many = held.enter_context(serving_many(env=env))
+            many.loaded("m", model)
+            batch: Stack = many
+        else:
+            batch = held.enter_context(serving(str(model), "--model-server", "embedded", env=env))
+        path = "/models/m/invoke" if is_many else "/invocations"
         answers = [
-            batch.invoke(body, "application/json", **accept)
-            for accept in ({}, {"Accept": "*/*"}, {"Accept": "application/json"})
+            batch.ask("POST", path, body, {"Content-Type": "application/json", **accept})
+            for accept in accepts
             for body in bodies
         ]
 

@@ -36,6 +36,16 @@ def transform_fn(model, data, content_type, accept):
 """
 
 
+WITHOUT_HEADER = """
+def model_fn(model_dir):
+    return None
+
+
+def transform_fn(model, data, content_type, accept):
+    return data.partition("\\n")[2], "text/csv"
+"""
+
+
 SLOW_SCRIPT = """
 import time
 
@@ -274,6 +284,25 @@ def test_container_gets_the_variables_of_a_batch_job(endpoint: Endpoint, tmp_pat
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": "2",
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": None,
     }
+
+
+def test_joined_output_is_what_sagemaker_writes(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Without the header that `tfs-proxy transform` gives it."""
+    archive = script_model(tmp_path / "model.tar.gz", WITHOUT_HEADER)
+    endpoint.control_plane.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": str(archive)})
+    output = {"S3OutputPath": str(tmp_path / "out"), "Accept": "text/csv", "AssembleWith": "Line"}
+    asked = job_request(
+        "j",
+        written(tmp_path / "in", a="id\n7\n"),
+        tmp_path / "out",
+        TransformInput={"ContentType": "text/csv; header=present"},
+        DataProcessing={"JoinSource": "Input"},
+    )
+
+    endpoint.control_plane.create_transform_job(**asked | {"TransformOutput": output})
+
+    assert ended_job(endpoint, "j")["TransformJobStatus"] == "Completed", endpoint.log
+    assert outputs(tmp_path / "out") == {"a.csv.out": b"7,7\n"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

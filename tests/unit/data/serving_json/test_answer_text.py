@@ -46,9 +46,11 @@ def test_a_column_of_any_shape_is_its_tensor() -> None:
 
 
 def test_outputs_need_the_same_rows_and_types_that_json_has() -> None:
-    """The sentences are TF Serving's."""
-    with pytest.raises(answer_text.NoRows, match="invalid batch size: 0"):
-        answer_text.rows({"y": np.zeros((0, 2), np.float32)})
+    """The sentences are TF Serving's; no rows at all are rows."""
+    none = {"y": np.zeros((0, 2), np.float32), "z": np.zeros(0, object)}
+    assert answer_text.rows(none) == answer_text.rows({"y": none["y"]}) == b'{\n    "predictions": []\n}'
+    with pytest.raises(answer_text.NoRows, match="inconsistent batch size: 1 expecting: 0"):
+        answer_text.rows({"y": np.zeros(0, np.float32), "z": np.zeros(1, np.float32)})
     with pytest.raises(answer_text.NoRows, match="inconsistent batch size: 2 expecting: 1"):
         answer_text.rows({"y": np.zeros(1, np.float32), "z": np.zeros(2, np.float32)})
     with pytest.raises(answer_text.NoText):
