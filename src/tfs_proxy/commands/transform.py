@@ -9,9 +9,10 @@ from msgspec.structs import fields
 
 from tfs_proxy.commands.arguments import add_access_arguments, interruptible, log_to_stderr
 from tfs_proxy.settings.settings import inherited_environment
+from tfs_proxy.transform.bad_records import BadLimit
 from tfs_proxy.transform.job import CHOICES, MANIFEST, PRESENT, make_job, read_description
 from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
-from tfs_proxy.transform.transformer import FAIL, ON_ERROR, BadLimit
+from tfs_proxy.transform.transformer import FAIL, ON_ERROR
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from tfs_proxy.serving.inner_stack import serving
 from tfs_proxy.settings.parsers import for_inner_stack
+from tfs_proxy.transform.bad_records import BadLimit
 from tfs_proxy.transform.batches import asks_model, header_of
 from tfs_proxy.transform.files import InputObject, LocalTarget, open_file
 from tfs_proxy.transform.job import MANIFEST, MULTI, SINGLE, ExecutionPlan, Job
 from tfs_proxy.transform.s3 import OutputTarget, S3Stream, S3Target
 from tfs_proxy.transform.sender import EndpointAddress, EndpointNotReached
-from tfs_proxy.transform.transformer import FAIL, BadLimit
+from tfs_proxy.transform.transformer import FAIL
 from tfs_proxy.values.errors import SettingsError, UpstreamError
 from tfs_proxy.values.layout import ANYWHERE, LocalFiles
 from tfs_proxy.wire.header_names import bearer

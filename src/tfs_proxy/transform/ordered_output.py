@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from tfs_proxy.transform.bad_records import BadLimit
 from tfs_proxy.transform.files import ERRORS, OUT, InputObject
 from tfs_proxy.transform.run_statistics import (
     BadRecord,
@@ -13,7 +14,7 @@ from tfs_proxy.transform.run_statistics import (
     StorageError,
 )
 from tfs_proxy.transform.s3 import OutputSink, OutputTarget
-from tfs_proxy.transform.transformer import BadLimit, Outcome, error_line
+from tfs_proxy.transform.transformer import Outcome, error_line
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,8 @@ import base64
 import contextlib
 import json
 import re
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import orjson
 from msgspec import Struct, field
@@ -16,87 +14,15 @@ from msgspec.structs import astuple
 from tfs_proxy.data.formats.csv_records import csv_rows
 from tfs_proxy.data.registry import format_of
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, in_one_line
+from tfs_proxy.transform.bad_records import BadLimit, BadRecordCounts
 from tfs_proxy.transform.batches import MiniBatch, whole_object, without_place
 from tfs_proxy.transform.job import GZIP, LINE, NONE, Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed
 from tfs_proxy.transform.sender import Refused, Sender
-from tfs_proxy.values.errors import BadInput, StopServing
+from tfs_proxy.values.errors import BadInput
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES, bare
-
-FIRST_RECORDS = 50
-_LIMIT = re.compile(r"([0-9]{1,18})|([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
-_VALUE = re.compile(r"""\\?"[^"]*"|'[^']*'|[-+]?[0-9][0-9.]*""")
-
-
-class BadLimit(Struct, frozen=True):
-    """Records of an object that may be bad: ``most``, or a share of all in ``percent``; as ``text``."""
-
-    text: str = "100%"
-    most: int | None = None
-    percent: float = 100.0
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read ``N`` or ``P%``; raises ValueError."""
-        match = _LIMIT.fullmatch(text)
-        if match is None or float(match[2] or 0) > 100:  # noqa: PLR2004
-            raise ValueError(text)
-        return cls(text, percent=float(match[2])) if match[2] else cls(text, int(match[1]))
-
-    def check_share(self, name: str, bad: int, records: int) -> None:
-        """Raise ObjectFailed if ``bad`` of the ``records`` of a whole object are too large a share."""
-        if bad * 100 > records * self.percent:
-            raise self.exceeded(name, f"{bad} of {records}")
-
-    def exceeded(self, name: str, bad: str) -> ObjectFailed:
-        sentence = f"{bad} records are bad, and --max-bad {self.text} allows no more"
-        return ObjectFailed(BadRecord(name, sentence))
-
-
-class EveryRecordFails(StopServing):
-    """The first records of a run that were sent alone all failed alike, and no other has succeeded."""
-
-
-class BadRecordCounts:
-    """The bad records of a run, as far as they may end it or fail an object. Thread-safe.
-
-    A ``limit`` of 100 % lets any number of records fail alike.
-    """
-
-    def __init__(self, limit: BadLimit | None = None) -> None:
-        self._limit = limit or BadLimit()
-        self._of_object: Counter[str] = Counter()
-        self._first: list[BadRecord] = []
-        self._goes_on = limit == BadLimit()
-        self._lock = threading.Lock()
-
-    def note_success(self) -> None:
-        """Note that the server has answered a record: the run goes on, whatever comes."""
-        self._goes_on = True
-
-    def add(self, bad_record: BadRecord) -> None:
-        """Count one. Raises EveryRecordFails, and ObjectFailed if the object now has too many."""
-        with self._lock:
-            self._of_object[bad_record.name] += 1
-            bad = self._of_object[bad_record.name]
-            if not self._goes_on:
-                self._first.append(bad_record)
-                self._goes_on = _kind(bad_record) != _kind(self._first[0])
-            if len(self._first) >= FIRST_RECORDS and not self._goes_on:
-                raise EveryRecordFails(
-                    f"The first {FIRST_RECORDS} records that were sent alone failed alike, and none has "
-                    f"succeeded, so that no more are sent (--max-bad 100% would): {self._first[0]}"
-                )
-        if self._limit.most is not None and bad > self._limit.most:
-            raise self._limit.exceeded(bad_record.name, str(bad))
-
-
-def _kind(bad_record: BadRecord) -> tuple[int | None, str]:
-    """Kind of a failure: the status and the sentence without its values."""
-    return bad_record.status, _VALUE.sub("…", bad_record.error)
-
 
 OUTPUT_KEY, INPUT_KEY = "SageMakerOutput", "SageMakerInput"
 _CELL = re.compile(r'("(?:[^"]|"")*"|(?:[^",][^,]*)?)(,|$)')
@@ -147,11 +73,11 @@ class DataProcessing:
 
     def substitute(self, batch: MiniBatch, error: str) -> bytes:
         """A bad record's line or document: the error, joined to the record if that can be read."""
+        text = placeholder(self._job, error)
         with contextlib.suppress(Unprocessable):
             if self._joins:
-                answers = self._read_answer(placeholder(self._job, error))
-                return self._lines(self._joined(self._kept(batch, batch.body), answers))
-        return placeholder(self._job, error)
+                text = self._lines(self._joined(self._kept(batch, batch.body), self._read_answer(text)))
+        return text
 
     def header(self, batch: MiniBatch, width: int = 0) -> bytes:
         """The line before an object's first record; answers have ``width`` cells, if that is known."""
