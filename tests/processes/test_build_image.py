@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import subprocess
 from pathlib import Path
 
@@ -20,25 +21,34 @@ echo "$@" >> "$DOCKER_CALLS"
 case "$1 $2" in
   "image inspect") case " $DOCKER_HAS " in *" $3 "*) exit 0 ;; esac; exit 1 ;;
   "pull --quiet") echo "Using default tag"; echo "no route to the registry" >&2; exit 1 ;;
-  "build "*) echo "Step 1/2 : FROM base"; echo "as far as the build"; exit 1 ;;
+  "build "*) echo "Step 1/2 : FROM base"; echo "as far as the build"
+    while [ -e "$DOCKER_CALLS.wait" ]; do sleep 0.05; done
+    exit 1 ;;
 esac
 """
 
 
-def built(folder: Path, *words: str, has: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """A run of the script with a docker that has these images only, and docker's commands."""
+def called(folder: Path, *words: str, has: str) -> subprocess.Popen[str]:
+    """The script, with a docker that has these images only."""
     (folder / "docker").write_text(DOCKER)
     (folder / "docker").chmod(0o755)
-    calls = folder / "calls"
     env = {
         **os.environ,
         "PATH": f"{folder}:{os.environ['PATH']}",
-        "DOCKER_CALLS": str(calls),
+        "DOCKER_CALLS": str(folder / "calls"),
         "DOCKER_HAS": has,
     }
     command = [str(ROOT / "scripts" / "build-image"), *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    return done, calls.read_text().splitlines()
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
+def built(folder: Path, *words: str, has: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """A run of the script to its end, and docker's commands."""
+    with called(folder, *words, has=has) as running:
+        said = running.communicate()
+    done = subprocess.CompletedProcess(words, running.returncode, *said)
+    return done, (folder / "calls").read_text().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +116,20 @@ def test_labels_say_what_the_image_was_made_of_and_when(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", labels["created"])
 
 
-@pytest.mark.parametrize("dockerfile", ["Dockerfile.cpu", "Dockerfile.gpu"])
+def test_a_step_is_shown_while_it_runs(tmp_path: Path) -> None:
+    """Also where awk is mawk, which reads a pipe in pieces of 4 KB."""
+    waits = tmp_path / "calls.wait"
+    waits.touch()
+    with called(tmp_path, "embedded", has=PINNED) as running:
+        assert running.stdout is not None
+        is_shown, _, _ = select.select([running.stdout], [], [], 20)
+        waits.unlink()
+        assert running.communicate()[0] == "Step 1/2 : FROM base\n"
+
+    assert is_shown
+
+
+@pytest.mark.parametrize("dockerfile", ["Dockerfile.cpu", "Dockerfile.gpu", "container/Dockerfile.embedded"])
 def test_the_lock_has_the_base_of_each_dockerfile(dockerfile: str) -> None:
     """A new tag needs its digest."""
     (base,) = re.findall(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / dockerfile).read_text(), re.MULTILINE)
