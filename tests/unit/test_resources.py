@@ -5,8 +5,10 @@ import pytest
 from tfs_proxy.values.resources import (
     MemoryLeft,
     Resources,
+    Shortfalls,
     default_workers,
     group_limits,
+    group_shortfalls,
     groups_memory_left,
     machine_memory_left,
 )
@@ -94,6 +96,32 @@ def test_limits_are_the_smallest_of_every_group_upwards(
 ) -> None:
     """Both versions of control groups, in a container and on a host."""
     assert group_limits(memberships, files.get) == limits
+
+
+@pytest.mark.parametrize(
+    ("memberships", "files"),
+    [
+        (
+            "0::/pod/own\n",
+            {
+                "pod/own/memory.events": "low 0\noom 9\noom_kill 3\noom_group_kill 0\n",
+                "pod/memory.events": "oom_kill 8\n",
+                "pod/own/pids.events": "max 0\n",
+                "pod/pids.events": "max 5\n",
+            },
+        ),
+        (
+            "9:pids:/docker/2a5d\n4:memory:/docker/2a5d\n1:name=systemd:/\n",
+            {"memory/memory.oom_control": "under_oom 0\noom_kill 3\n", "pids/pids.events": "max 5\n"},
+        ),
+    ],
+    ids=["v2", "v1, container"],
+)
+def test_kills_are_counted_of_the_own_group_and_refusals_of_all(
+    memberships: str, files: dict[str, str]
+) -> None:
+    """A group above has the kills of others, too, and may be the one whose limit refuses a process."""
+    assert group_shortfalls(memberships, files.get) == Shortfalls(killed=3, refused=5)
 
 
 @pytest.mark.parametrize(

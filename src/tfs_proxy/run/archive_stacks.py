@@ -80,7 +80,7 @@ class ArchiveStacks(Stacks):
         self._stack_host = StackHost(
             host.workspace,
             host.records.log,
-            deaths=host.deaths,
+            host.deaths,
             counts=WorkerCounts(stages=host.records.stages),
             tick=self._route_grpc,
             stream_reports=self._streams,

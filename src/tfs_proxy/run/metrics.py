@@ -97,7 +97,7 @@ class RunMetrics:
         )
         yield MeasuredMetric(
             catalogue.PROCESS_RESTARTS,
-            {(name, how): times for (name, how), times in stack.deaths.items()},
+            {(name, how): times for (name, how), times in stack.deaths.counts.items()},
         )
         usages = {child.name: usage_of_tree(child.pid) if child.pid else ProcessUsage() for child in children}
         pids: dict[str, int | None] = {child.name: child.pid for child in children}

@@ -17,10 +17,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.run.gpus import Devices
+from tfs_proxy.run.host.limits import Limits
 from tfs_proxy.run.host.processes import RunningProcess, before_exec, describe_exit
 from tfs_proxy.run.host.waiting import cancel, unless_set
 from tfs_proxy.run.logs import ChildOutput, log_event
-from tfs_proxy.values.errors import ProcessGaveUp, StopServing
+from tfs_proxy.values.errors import NotEnoughResources, ProcessGaveUp, StopServing
 from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.shortages import shortage
 
@@ -108,6 +109,7 @@ class ChildProcess:
     ``run`` lasts as long as the child may be restarted: ``may_restart`` is called after each death,
     ``started`` with each new pid, which is also that of its process group; ``heard`` with each line that it
     prints, and ``show``, which logs them, with each line or the lines of a traceback.
+    ``describe`` puts an exit status into words.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -122,6 +124,7 @@ class ChildProcess:
             child.name, child.pid, lines
         ),
         start: Spawn = spawn,
+        describe: Callable[[int | None], str] = describe_exit,
     ) -> None:
         self.spec = spec
         self.state = ProcessState.STOPPED
@@ -137,7 +140,7 @@ class ChildProcess:
             show(self, lines)
 
         self._output = ChildOutput(take, drops=spec.drops_output)
-        self._may_restart, self._spawn = may_restart, start
+        self._may_restart, self._spawn, self._describe = may_restart, start, describe
         self._process: RunningProcess | None = None
         self._ended = asyncio.Event()
         self._stop_asked = asyncio.Event()
@@ -165,11 +168,11 @@ class ChildProcess:
                 deaths = 1 if lived_seconds >= self.spec.backoff.healthy_seconds else deaths + 1
                 if deaths > self.spec.backoff.tries or not self._may_restart(self):
                     self.state = ProcessState.GAVE_UP
-                    log.error("%s ended with %s", self.name, describe_exit(self.exit_status))
+                    log.error("%s ended with %s", self.name, self._describe(self.exit_status))
                     return
                 self.state, backoff = ProcessState.BACKOFF, self.spec.backoff
                 pause_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
-                why = describe_exit(self.exit_status)
+                why = self._describe(self.exit_status)
                 log.warning("%s ended with %s, starting it again in %.2f s", self.name, why, pause_seconds)
                 self.signal_group(self.spec.survivors_signal)
                 await unless_set(self._stop_asked, asyncio.sleep(pause_seconds))
@@ -277,8 +280,14 @@ IDLE_TICK_SECONDS = 1.0
 
 TICK_GROWTH = 1.5
 
-Deaths = Counter[tuple[str, str]]
-"""Ends of processes by name of the child and how it ended."""
+
+class Deaths:
+    """Counts of ends by name of the child and how it ended; ``limits`` knows those for want of something."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.limits = limits
+
 
 Tick = Callable[[], bool | None]
 """Called at each look at the processes; returns true if the next one should come soon."""
@@ -305,6 +314,7 @@ class Children(ABC):
             started=lambda _pid: self._stirred.set(),
             heard=partial(self.devices.hear, spec.name),
             start=spawn,
+            describe=self.deaths.limits.describe,
         )
         task = asyncio.create_task(child.run())
         self._tasks.add(task)
@@ -360,9 +370,11 @@ class Children(ABC):
 
     def _may_restart(self, child: ChildProcess) -> bool:
         self._stirred.set()
-        self.deaths[child.name, describe_exit(child.exit_status)] += 1
+        self.deaths.counts[child.name, describe_exit(child.exit_status)] += 1
         return True
 
     def _reason_to_stop(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
-        return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
+        shortage = self.deaths.limits.shortage(child.exit_status)
+        text = f"{child.name} ended with {how} too often ({child.starts} starts){shortage}."
+        return NotEnoughResources(text) if shortage else ProcessGaveUp(text)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
+from tfs_proxy.run.host.limits import Limits
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listeners, connections
 from tfs_proxy.run.host.waiting import together
@@ -91,14 +92,15 @@ class Run:
         make_stacks: Callable[[RunHost], Stacks],
     ) -> None:
         self._settings, self._workspace = settings, workspace
-        deaths = Deaths()
+        self._limits = Limits(settings.machine.resources)
+        deaths = Deaths(self._limits)
         self._records = RunRecords(settings, environ, workspace)
         self._front = Front(settings, workspace, listeners, environ, deaths, self._look)
         host = RunHost(workspace, self._front, self._records, deaths)
         self._stacks = make_stacks(host)
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
-        workspace.port.write_text(f"{listeners[0].getsockname()[1]} {settings.scheme}")
+        workspace.url.write_text(self._front.url)
 
     async def serve(self) -> int:
         """Serves until a stop signal; returns the exit status then. Raises StopServing."""
@@ -138,6 +140,7 @@ class Run:
     def _look(self) -> bool:
         """Handles changes; True if requests have ended since the last time."""
         self._orphans.collect()
+        self._limits.look()
         is_busy = self._records.read()
         return self._stacks.look() or is_busy or self._stacks.readiness.state is not StackState.READY
 

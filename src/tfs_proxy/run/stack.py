@@ -55,9 +55,9 @@ class StackHost(Struct, frozen=True):
 
     workspace: Workspace
     log: LogConfig
+    deaths: Deaths
     spawn_workers: Spawn = spawn
     servers: "SharedServers | None" = None
-    deaths: Deaths | None = None
     counts: WorkerCounts | None = None
     tick: Tick = lambda: None
     stream_reports: StreamReports | None = None
@@ -80,7 +80,7 @@ class Stack:
         self.children = StackChildren(
             self.readiness,
             host.workspace,
-            deaths=host.deaths,
+            host.deaths,
             own_exit_status=request.flags is not None,
             tick=host.tick,
             stream_reports=host.stream_reports,
@@ -123,6 +123,7 @@ class Stack:
         self.readiness.steps.begin("starting: opening the model archive")
         prepared = await open_archive(self.request, self.settings, self.workspace, before)
         self.prepared, self.settings = prepared, prepared.settings
+        self.children.deaths.limits.models[self._of] = self.settings.machine.models_bytes
         model = self.settings.loaded_as or prepared.served.default_model
         self.readiness.heartbeats.expect(self.settings.gunicorn_workers, model)
         return prepared
@@ -151,7 +152,7 @@ class Stack:
         deployment = planned.deployment
         if self.settings.reload and not host.common:
             self.servers.follow(prepared.models, planned, host)
-        self.children.expect(deployment.script, self.settings.machine.memory_text)
+        self.children.expect(deployment.script)
         self.has_workers = servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
         self._watch = ModelWatch(deployment.instances, deployment.models, self.readiness)

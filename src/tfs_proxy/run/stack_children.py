@@ -22,7 +22,6 @@ from tfs_proxy.values.errors import (
     StopServing,
 )
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.values.resources import memory_kills
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +39,13 @@ class StackChildren(Children):
         self,
         readiness: Readiness,
         workspace: Workspace,
+        deaths: Deaths,
         *,
-        deaths: Deaths | None = None,
         own_exit_status: bool = False,
         tick: Tick = lambda: None,
         stream_reports: StreamReports | None = None,
     ) -> None:
-        counted = Deaths() if deaths is None else deaths
-        super().__init__(readiness.down, counted, tick)
+        super().__init__(readiness.down, deaths, tick)
         self.servers = ModelServers(workspace)
         self.servers.users.append(self.lose)
         self.workers: ChildProcess | None = None
@@ -57,7 +55,6 @@ class StackChildren(Children):
         self.stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
-        self._memory, self._memory_kills = "", memory_kills()
         self._logged_failure: BootFailure | None = None
 
     def adopt(self, servers: ModelServers) -> None:
@@ -70,9 +67,9 @@ class StackChildren(Children):
         self.readiness.lose(self.servers.processes.index(model_server))
         self._stirred.set()
 
-    def expect(self, script: str | None, memory: str) -> None:
-        """Names the script that the workers will import, and the memory that there is for all."""
-        self._script, self._memory = script, memory
+    def expect(self, script: str | None) -> None:
+        """Names the script that the workers will import."""
+        self._script = script
 
     def start_workers(self, spec: ProcessSpec, spawn: Spawn, replaced: tuple[str, ...] = ()) -> None:
         """Starts gunicorn; the script's requirements replace the packages ``replaced`` in its workers."""
@@ -148,13 +145,15 @@ class StackChildren(Children):
     def _reason_to_stop(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
         if self.readiness.state is StackState.STARTING and child in self.servers.processes:
-            was_killed = child.exit_status == -signal.SIGKILL
-            why = f", most likely for lack of memory: allow more than {self._memory}." if was_killed else "."
+            why = self.deaths.limits.shortage(child.exit_status)
+            if not why and child.exit_status == -signal.SIGKILL:
+                why = f", most likely for lack of memory: allow more than {self.deaths.limits.memory}"
             if self._own_exit_status:
-                text = f"{child.name} ended with {how}{why}"
-                return ModelServerEnded(text, shell_status(child.exit_status))
-            text = f"{child.name} ended with {how} while loading{why}"
-            text += "" if was_killed else f" {_last_output(child)}"
+                return ModelServerEnded(
+                    f"{child.name} ended with {how}{why}.", shell_status(child.exit_status)
+                )
+            text = f"{child.name} ended with {how} while loading{why}."
+            text += "" if why else f" {_last_output(child)}"
             return ModelLoadError(text, ended_with=child.exit_status)
         if child is self.streams and child.exit_status in gunicorn.STREAMS_BOOT_FAILED:
             script = without_workspace(self._script or "the application", self._workspace)
@@ -183,10 +182,8 @@ class StackChildren(Children):
     def _ended_by_import(self) -> ScriptLoadError:
         """The error of a script that ends each worker that imports it."""
         script = without_workspace(self._script or "the application", self._workspace)
-        if memory_kills() > self._memory_kills:
-            return ScriptLoadError(
-                f"{script} can't be imported for lack of memory: allow more than {self._memory}."
-            )
+        if shortage := self.deaths.limits.shortage(None):
+            return ScriptLoadError(f"{script} can't be imported{shortage}.")
         return ScriptLoadError(f"{script} can't be imported: it ends the worker that imports it.")
 
 

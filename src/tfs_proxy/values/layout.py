@@ -73,7 +73,7 @@ class Workspace:
         self.model = root / "model"  # an archive is unpacked here
         self.packages = root / "packages"  # a virtual environment with what requirements.txt asks for
         self.deployment = root / "deployment.json"  # of a model of shared workers, which lock the file
-        self.port = root / "port"  # the port that the run listens on, for the images' HEALTHCHECK
+        self.url = root / "url"  # the run's address for this machine, for the images' HEALTHCHECK
         self.control_socket = root / "control.sock"  # the supervisor's control API
         self.client_socket = root / "client.sock"  # the same, for requests that nginx passes on
         self.memory_ledger = root / "memory"  # memory of large requests in all workers

@@ -91,6 +91,13 @@ class MemoryLeft(Struct, frozen=True):
     free_bytes: int
 
 
+class Shortfalls(Struct, frozen=True):
+    """Processes that Linux has killed for lack of memory, and processes and threads it has not started."""
+
+    killed: int = 0
+    refused: int = 0
+
+
 class WorkerCount(Struct, frozen=True):
     """Number of workers by default, and the reason, as a phrase."""
 
@@ -154,10 +161,6 @@ class Machine(Struct, frozen=True):
         return default_workers(self.resources, self.models_bytes)
 
     @property
-    def memory_text(self) -> str:
-        return memory_shares(self.resources.memory_bytes or 0, self.models_bytes)
-
-    @property
     def worker_threads(self) -> int:
         """The default threads of each worker."""
         count = self.workers.count
@@ -204,14 +207,9 @@ def memory_left() -> MemoryLeft | None:
     return min(rooms, key=lambda room: room.free_bytes, default=None)
 
 
-def memory_kills() -> int:
-    """Number of processes of this control group that Linux has killed for lack of memory."""
-    names = [
-        f"memory/{group}memory.oom_control" if controllers else f"{group}memory.events"
-        for controllers, group in _groups(_text(MEMBERSHIPS) or "")
-        if not controllers or "memory" in controllers
-    ]
-    return sum(_numbers(_text(GROUPS / name) or "").get("oom_kill", 0) for name in names)
+def shortfalls() -> Shortfalls:
+    """The counts of this process's control group so far."""
+    return group_shortfalls(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
 
 
 def raise_descriptor_limit() -> str | None:
@@ -259,6 +257,24 @@ def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, i
         if not controllers or "pids" in controllers:
             tasks.extend(_size(read(f"{'pids/' if controllers else ''}{group}pids.max")))
     return min(cpus, default=None), min(sizes, default=None), min(tasks, default=None)
+
+
+def group_shortfalls(memberships: str, read: ReadGroupFile) -> Shortfalls:
+    """The counts of the group itself, which has no others' kills; arguments are those of `group_limits`.
+
+    A process is not started by the limit of any group upwards, in which newer kernels count it.
+    """
+    killed: list[int] = []
+    refused = 0
+    for controllers, group in _groups(memberships):
+        if not controllers or "memory" in controllers:
+            name = f"memory/{group}memory.oom_control" if controllers else f"{group}memory.events"
+            counts = _numbers(read(name) or "")
+            killed.extend(counts[each] for each in ("oom_kill",) if each in counts)
+        if not controllers or "pids" in controllers:
+            name = f"{'pids/' if controllers else ''}{group}pids.events"
+            refused += _numbers(read(name) or "").get("max", 0)
+    return Shortfalls(next(iter(killed), 0), refused)
 
 
 def groups_memory_left(memberships: str, read: ReadGroupFile) -> Iterator[MemoryLeft]:

@@ -14,8 +14,7 @@ def shortage(error: BaseException) -> str | None:
     no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
     match errno.EAGAIN if no_thread else getattr(error, "errno", None):
         case errno.EAGAIN:
-            most = f"pids.max is {available_resources().tasks}, docker run --pids-limit; or ulimit -u"
-            return f"No more processes or threads may be started: allow more ({most})."
+            return f"No more processes or threads may be started: allow more ({more_tasks()})."
         case errno.EMFILE:
             most = f"ulimit -Hn, docker run --ulimit nofile={MOST_DESCRIPTORS}"
             return f"No more than {most_descriptors()} files may be open: allow more ({most})."
@@ -24,6 +23,11 @@ def shortage(error: BaseException) -> str | None:
         case errno.EFBIG:
             return f"A file {TOO_LARGE}."
     return None
+
+
+def more_tasks() -> str:
+    """The limit of processes and threads, and what raises it."""
+    return f"pids.max is {available_resources().tasks}, docker run --pids-limit; or ulimit -u"
 
 
 def ending(error: Exception) -> StopServing:

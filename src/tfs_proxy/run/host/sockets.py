@@ -256,10 +256,11 @@ def shown_address(listener: socket.socket) -> str:
 
 
 def local_url(listeners: Listeners, scheme: str = "http") -> str:
-    """A URL that reaches ``listeners`` from this machine: ``localhost`` for all, or both families."""
-    host, port = listeners[0].getsockname()[:2]
-    is_localhost = host in EVERY_ADDRESS or len(listeners) > 1
-    return f"{scheme}://{f'localhost:{port}' if is_localhost else shown_address(listeners[0])}"
+    """A URL that reaches ``listeners`` from this machine: ``localhost`` for all, or both families of it."""
+    hosts = {listener.getsockname()[0] for listener in listeners}
+    if hosts & {*EVERY_ADDRESS} or hosts == {*FAMILIES["local"]}:
+        return f"{scheme}://localhost:{listeners[0].getsockname()[1]}"
+    return f"{scheme}://{shown_address(listeners[0])}"
 
 
 def reach(listeners: Listeners, *, with_key: bool) -> str:

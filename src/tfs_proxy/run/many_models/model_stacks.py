@@ -51,7 +51,7 @@ from tfs_proxy.run.nginx.many_models import (
     WEB_SOCKET,
 )
 from tfs_proxy.run.opening import ServeRequest
-from tfs_proxy.run.process import ChildProcess, Spawn
+from tfs_proxy.run.process import ChildProcess, Deaths, Spawn
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.run.run import RunHost
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
@@ -102,6 +102,7 @@ class ModelStack:
         host = StackHost(
             self._workspace,
             owner.host.records.log,
+            Deaths(owner.host.deaths.limits),
             owner.spawn_workers,
             servers=owner.servers,
             counts=owner.counts,
@@ -299,6 +300,7 @@ class ModelStacks:
 
     def gone(self, stack: ModelStack) -> None:
         self._stacks.discard(stack)
+        self.host.deaths.limits.models.pop(stack.name, None)
 
     def uses(self) -> tuple[ModelUse, ...]:
         return tuple(

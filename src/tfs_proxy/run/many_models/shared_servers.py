@@ -105,7 +105,7 @@ class SharedServers:
         deaths: Deaths,
         tick: Tick,
     ) -> None:
-        self.children = StackChildren(readiness, workspace, deaths=deaths, tick=tick)
+        self.children = StackChildren(readiness, workspace, deaths, tick=tick)
         self.children.servers.users.append(self._note_death)
         self.waiting: set[Readiness] = set()
         self.instances: tuple[Instance, ...] = ()

@@ -84,7 +84,7 @@ class Pipeline:
         self._url = sockets.local_url(listeners, settings.scheme)
         self._command = f"curl {self._url}/ping"
         self._endpoint = PipelineEndpoint(self._stages, settings)
-        workspace.port.write_text(f"{listeners[0].getsockname()[1]} {settings.scheme}")
+        workspace.url.write_text(self._url)
         app = app_of(
             self._endpoint.respond,
             settings.max_payload_bytes,

@@ -51,10 +51,52 @@ def test_too_few_processes_are_named_with_their_remedy(tmp_path: Path, tasks: in
         status, log = failed(stand_in_words(tmp_path), launcher)
 
     assert status != 0
-    assert (
-        f"No more processes or threads may be started: allow more (pids.max is {tasks}"
-        in messages_of(log)[-1]
-    )
+    assert f": allow more (pids.max is {tasks}, docker run --pids-limit" in messages_of(log)[-1]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "models", "said"),
+    [
+        (
+            100,
+            1,
+            "a model server with 1 of the models takes up to {} processes and threads on {} cores: allow",
+        ),
+        (1000, 40, "a model server with 40 of the models takes up to"),
+    ],
+)
+def test_fewer_processes_than_the_models_take_are_told_before_they_start(
+    tmp_path: Path, tasks: int, models: int, said: str
+) -> None:
+    """Too few for one end the start, with both numbers; too few for all are a warning."""
+    more = {f"m{number}/1/saved_model.pb": SAVED_MODEL for number in range(1, models)}
+    words = stand_in_words(tmp_path, None, **more)
+    cores = min(len(os.sched_getaffinity(0)), 2)
+    with limited(tasks=tasks) as launcher:
+        if models == 1:
+            status, log = failed(words, launcher)
+            assert status == 2
+            assert log.count("model server 0") == 0
+        else:
+            with serving(*words, launcher=launcher) as stack:
+                log = stack.log
+
+    assert said.format(145 * cores, cores) in log
+    assert f"(pids.max is {tasks}, docker run --pids-limit" in log
+
+
+def test_a_model_server_that_gets_no_more_threads_names_their_limit(tmp_path: Path) -> None:
+    """Whatever its own words are."""
+    words = stand_in_words(tmp_path)
+    program = Path(words[-1])
+    threads = "[threading.Thread(target=threading.Event().wait, daemon=True).start() for _ in range(9999)]"
+    program.write_text(program.read_text().replace("\nmain()\n", f"\n{threads}\n"))
+    with limited(tasks=400) as launcher:
+        status, log = ended(*words, launcher=launcher)
+
+    assert status == 4
+    last = messages_of(log)[-1]
+    assert "while loading for want of processes and threads: allow more (pids.max is 400, docker run" in last
 
 
 def test_a_model_server_that_is_killed_at_the_start_names_the_memory(tmp_path: Path) -> None:
@@ -79,6 +121,15 @@ def test_a_model_server_that_is_killed_at_the_start_names_the_memory(tmp_path: P
     assert "MB of memory (the models count as 2 x 1 MB, what always runs as 465 MB" in last
 
 
+EATER = """
+def eat():
+    while not Path(FOLDER, "eats").exists():
+        threading.Event().wait(0.05)
+    taken = bytearray(b"1") * 500_000_000
+
+threading.Thread(target=eat, daemon=True).start()
+"""
+HUNGRY_REQUEST = "def handler(data, context): return str(len(bytearray(b'1') * 500_000_000))\n"
 HUNGRY = "taken = bytearray(b'1') * 400_000_000\n\ndef handler(data, context): return 'x'\n"
 
 
@@ -89,6 +140,33 @@ def test_a_script_that_is_killed_at_the_start_names_the_memory(tmp_path: Path) -
 
     assert status == 3
     assert "can't be imported for lack of memory: allow more than 240 MB" in messages_of(log)[-1]
+
+
+@pytest.mark.slow
+@NEEDS_NGINX
+def test_what_is_killed_while_it_serves_names_the_memory_and_so_does_the_end(tmp_path: Path) -> None:
+    """Each line has the limit and what takes it, whoever was killed; the last one ends the run with status 4."""
+    archive, option, program = stand_in_words(tmp_path, HUNGRY_REQUEST)
+    eats = tmp_path / "eats"
+    stand_in = Path(program)
+    text = stand_in.read_text()
+    stand_in.write_text(text.replace("\nmain()\n", f"\nFOLDER = {str(tmp_path)!r}\n{EATER}\nmain()\n"))
+    with (
+        limited(memory_bytes=400 * MEGABYTE) as launcher,
+        closing(Stack(archive, option, program, launcher=launcher)) as stack,
+    ):
+        stack.wait_ready()
+        stack.invoke("{}")
+        stack.wait_for_log(
+            "processes killed for lack of memory: 1; allow more than 400 MB of memory (the models"
+        )
+        eats.touch()
+        status, log = stack.wait(120), stack.log
+
+    killed = [line for line in messages_of(log) if "model server 0 ended with SIGKILL" in line]
+    assert status == 4, log
+    assert all("for lack of memory: allow more than 400 MB of memory (the models" in line for line in killed)
+    assert "too often (11 starts) for lack of memory" in killed[-1] == messages_of(log)[-1]
 
 
 @NEEDS_NGINX
