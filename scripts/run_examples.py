@@ -21,6 +21,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -201,19 +202,25 @@ def environment() -> dict[str, str]:
 
 
 def output_of(command: str, folder: Path) -> str:
-    """Run a command to its end; returns its standard output."""
-    done = subprocess.run(
-        [BASH, "-o", "pipefail", "-c", command],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise NotAsWritten(f"`{command}` ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    """Run a command to its end; returns its standard output.
+
+    Raises NotAsWritten if it fails, or has not ended after `COMMAND_SECONDS`: what it has started ends, too.
+    """
+    words = [BASH, "-o", "pipefail", "-c", command]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(), stdout=pipe, stderr=pipe, text=True, process_group=0
+    ) as running:
+        try:
+            printed, complaints = running.communicate(timeout=COMMAND_SECONDS)
+        except BaseException as error:
+            os.killpg(running.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise NotAsWritten(f"`{command}` did not end within {COMMAND_SECONDS:g} s") from None
+            raise
+    if running.returncode:
+        raise NotAsWritten(f"`{command}` ended with {running.returncode}:\n{printed}{complaints}")
+    return printed
 
 
 @contextlib.contextmanager

@@ -71,7 +71,6 @@ def test_the_embedded_image_is_the_cpus_with_another_model_server() -> None:
 
     assert [embedded[name] for name in SHARED_STAGES] == [cpu[name] for name in SHARED_STAGES]
     assert sources - set(embedded) == {"${BASE_IMAGE}"}
-    assert embedded[""] == [line for line in cpu[""] if "TFS_VERSION" not in line]
 
 
 @pytest.mark.parametrize("name", FILES)

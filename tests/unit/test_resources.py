@@ -115,7 +115,6 @@ def test_limits_are_the_smallest_of_every_group_upwards(
             {"memory/memory.oom_control": "under_oom 0\noom_kill 3\n", "pids/pids.events": "max 5\n"},
         ),
     ],
-    ids=["v2", "v1, container"],
 )
 def test_kills_are_counted_of_the_own_group_and_refusals_of_all(
     memberships: str, files: dict[str, str]

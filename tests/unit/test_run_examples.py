@@ -1,5 +1,6 @@
 """What the runner of examples and documentation reads in a text, and when it accepts an answer."""
 
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -100,6 +101,20 @@ def test_answers_are_compared_by_what_they_say(
 ) -> None:
     """Decimals may differ a little, and JSON by its white space and the order of its keys."""
     assert runner.matches(wanted, printed) is alike
+
+
+def test_a_command_that_does_not_end_is_told_with_its_page(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a sentence, and nobody waits for what it has started."""
+    monkeypatch.setattr(runner, "COMMAND_SECONDS", 1)
+    page = tmp_path / "README.md"
+    page.write_text("```console\n$ sleep 9 | cat\n```\n")
+
+    began = time.monotonic()
+    assert runner.run_all({"how-to/page.md": (page, tmp_path)}) == 1
+    assert time.monotonic() - began < 5
+    assert "how-to/page.md: `sleep 9 | cat` did not end within 1 s\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,7 @@ class Run:
         make_stacks: Callable[[RunHost], Stacks],
     ) -> None:
         self._settings, self._workspace = settings, workspace
-        self._limits = Limits(settings.machine.resources)
-        deaths = Deaths(self._limits)
+        deaths = Deaths(Limits(settings.machine.resources))
         self._records = RunRecords(settings, environ, workspace)
         self._front = Front(settings, workspace, listeners, environ, deaths, self._look)
         host = RunHost(workspace, self._front, self._records, deaths)
@@ -140,7 +139,7 @@ class Run:
     def _look(self) -> bool:
         """Handles changes; True if requests have ended since the last time."""
         self._orphans.collect()
-        self._limits.look()
+        self._front.deaths.limits.look()
         is_busy = self._records.read()
         return self._stacks.look() or is_busy or self._stacks.readiness.state is not StackState.READY
 

@@ -269,8 +269,8 @@ def group_shortfalls(memberships: str, read: ReadGroupFile) -> Shortfalls:
     for controllers, group in _groups(memberships):
         if not controllers or "memory" in controllers:
             name = f"memory/{group}memory.oom_control" if controllers else f"{group}memory.events"
-            counts = _numbers(read(name) or "")
-            killed.extend(counts[each] for each in ("oom_kill",) if each in counts)
+            if (text := read(name)) is not None:
+                killed.append(_numbers(text).get("oom_kill", 0))
         if not controllers or "pids" in controllers:
             name = f"{'pids/' if controllers else ''}{group}pids.events"
             refused += _numbers(read(name) or "").get("max", 0)

@@ -11,7 +11,7 @@ from tfs_proxy.wire.shortages import more_tasks
 
 log = logging.getLogger(__name__)
 
-RECENT_SECONDS: Final = 1.0
+RECENT_SECONDS: Final = 5.0
 """A process that ends so soon after a kill or a refusal, or within twice the time, has ended by it."""
 
 
@@ -25,8 +25,8 @@ class Limits:
         self.models: dict[str, int] = {}
         self._memory_bytes = resources.memory_bytes or 0
         self._before = self._last = shortfalls()
-        self._at = time.monotonic()
         self._told = self._last.killed
+        self._at = time.monotonic()
 
     @property
     def memory(self) -> str:
@@ -37,9 +37,8 @@ class Limits:
         """Logs kills that no child of the run has told: of workers, and of what a script has started."""
         now = shortfalls()
         if now.killed > self._told:
-            killed = now.killed - self._told
-            log.error("processes killed for lack of memory: %d; allow more than %s", killed, self.memory)
             self._told = now.killed
+            log.error("a process was killed for lack of memory: allow more than %s", self.memory)
         if time.monotonic() - self._at > RECENT_SECONDS:
             self._before, self._last = self._last, now
             self._at = time.monotonic()

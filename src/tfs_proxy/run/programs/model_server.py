@@ -32,8 +32,8 @@ OFFICIAL_TASKS: Final = (0, 110, 35)
 Measured on two cores: 291 with one model, 924 with ten.
 """
 
-EMBEDDED_TASKS: Final = (20, 8, 0)
-"""The same with the embedded server: 28 on one core and 36 on two are enough, however many models."""
+EMBEDDED_TASKS: Final = (25, 5, 0)
+"""The same with the embedded server, however many models: 30 on one core and 35 on two are enough."""
 
 MEASURED_CORES: Final = 2
 """More cores than these take more, but nobody has measured how many: that ends no start."""
@@ -85,9 +85,10 @@ def check_tasks(words: Sequence[str], resources: Resources, models: int) -> str 
         needed = fixed + cores * (per_core + models * per_model)
         if resources.tasks is None or resources.tasks >= needed:
             return None
+        noun = "model" if models == 1 else "models"
         return (
-            f"a model server with {models} of the models takes up to {needed} processes and threads on "
-            f"{cores} cores: allow more ({more_tasks()})."
+            f"{models} {noun} on {cores} cores may need {needed} processes and threads: "
+            f"allow more ({more_tasks()})."
         )
 
     if refused := few(1, min(resources.cores, MEASURED_CORES)):

@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -48,18 +47,16 @@ def test_both_families_are_listened_on(tmp_path: Path, front: dict[str, str], ch
         stack.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
-@pytest.mark.parametrize("hosts", ["127.0.0.2", "127.0.0.3,127.0.0.2"])
-def test_the_images_health_check_asks_an_address_that_is_listened_on(tmp_path: Path, hosts: str) -> None:
-    """The one that TFS_PROXY_HOST names, or the first of them: nothing listens on 127.0.0.1."""
+def test_the_images_health_check_asks_an_address_that_is_listened_on(tmp_path: Path) -> None:
+    """The first that TFS_PROXY_HOST names: nothing listens on 127.0.0.1."""
     archive = script_model(tmp_path / "model.tar.gz", SCRIPT)
-    stack = Unbound(str(archive), env={"TFS_PROXY_HOST": hosts})
+    stack = Unbound(str(archive), env={"TFS_PROXY_HOST": "127.0.0.2,127.0.0.3"})
     stack.host = "127.0.0.2"
     with closing(stack):
         stack.wait_ready(START_SECONDS)
         env = {**os.environ, "TFS_PROXY_HOME": str(stack.home)}
         assert subprocess.run([ROOT / "container/healthcheck"], env=env, check=False).returncode == 0
-        stack.wait_for_log(f"ready: http://{hosts.partition(',')[0]}:{stack.port}, ")
+        stack.wait_for_log(f"ready: http://127.0.0.2:{stack.port}, ")
 
 
 @pytest.mark.parametrize(
