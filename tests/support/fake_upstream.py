@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from tfs_proxy.data.serving_json.requests import request_body, with_signature
 from tfs_proxy.serving.upstream.interface import ModelAnswer, Records
-from tfs_proxy.serving.upstream.rest import named
 from tfs_proxy.values.batch import Batch, Examples
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.signature import Signature, Target
+from tfs_proxy.values.signature import Signature, Target, signature_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class FakeUpstream:
 
     def signature(self, target: Target) -> Signature:
         """The signature of the target's name; raises BadInput where there is none."""
-        return named(self.signatures, target)
+        return signature_of(self.signatures, target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
         """All of them."""

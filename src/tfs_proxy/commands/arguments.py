@@ -14,6 +14,7 @@ from tfs_proxy.data.capture import BEGINNING_BYTES, CapturedRequest, captured_re
 from tfs_proxy.observe.logs.entry import JSON, STDERR, EntryHandler, LogConfig, set_level, wants_colour
 from tfs_proxy.settings.parsers import HIGHEST_PORT, asks_for_json
 from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.values.attributes import SIGNATURE_NAME
 from tfs_proxy.values.errors import ArchiveError, BadInput, Interrupted, SettingsError
 from tfs_proxy.values.names import one_entry
 from tfs_proxy.values.resources import raise_descriptor_limit
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tfs_proxy.run.host.sockets import Listeners
 
 log = logging.getLogger(__name__)
+
+SIGNATURE_HELP = "the model's signature (default: serving_default, else the only one that can be asked)"
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +53,17 @@ def add_access_arguments(parser: "argparse.ArgumentParser | argparse._ArgumentGr
     parser.add_argument(
         "--key", type=_key, metavar="KEY|@FILE", help="key of a server with TFS_PROXY_API_KEYS, or its file"
     )
+
+
+def add_attribute_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--custom-attributes", metavar="TEXT", help="such as tfs-model-name=NAME")
+    parser.add_argument("--signature", metavar="NAME", help=SIGNATURE_HELP)
+
+
+def attributes_of(arguments: argparse.Namespace) -> str | None:
+    """The custom attributes of a request, with the signature that is named."""
+    named = arguments.signature and f"{SIGNATURE_NAME.key}={arguments.signature}"
+    return ",".join(filter(None, (arguments.custom_attributes, named))) or None
 
 
 def _key(text: str) -> str:

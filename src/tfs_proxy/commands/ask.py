@@ -10,7 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import add_access_arguments, at_least_one, body_of, interruptible
+from tfs_proxy.commands.arguments import (
+    add_access_arguments,
+    add_attribute_arguments,
+    at_least_one,
+    attributes_of,
+    body_of,
+    interruptible,
+)
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire import media_types as media
@@ -33,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="body of the request; - reads standard input")
     parser.add_argument("--content-type", metavar="TYPE", help="default: by the ending of FILE")
     parser.add_argument("--accept", metavar="TYPE", help="the type of the answer (default: the server's)")
-    parser.add_argument("--custom-attributes", metavar="TEXT", help="such as tfs-model-name=NAME")
+    add_attribute_arguments(parser)
     add_access_arguments(parser)
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="for an answer (default: 60)"
@@ -54,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingsError(f"The ending of {arguments.file} does not say what it is: give --content-type.")
     body, content_type = body_of(arguments.file), str(known)
     repeats = arguments.repeat > 1 or arguments.concurrency > 1
-    headers = {"custom_attributes": arguments.custom_attributes} if arguments.custom_attributes else {}
+    attributes = attributes_of(arguments)
+    headers = {"custom_attributes": attributes} if attributes else {}
     try:
         client = Client(
             arguments.url,

@@ -10,7 +10,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.commands.arguments import interruptible, read_requests
+from tfs_proxy.commands.arguments import (
+    add_attribute_arguments,
+    attributes_of,
+    interruptible,
+    read_requests,
+)
 from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.discover import discover, unreadable
 from tfs_proxy.model.report.prepare import Prepared, prepare
@@ -203,7 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--content-type", metavar="TYPE", help="its type (default: by the ending of FILE)")
     parser.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
-    parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
+    add_attribute_arguments(parser)
     parser.add_argument(
         "--strict",
         action="store_true",
@@ -217,7 +222,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.openapi and (arguments.multi_model or arguments.request):
             raise SettingsError("--openapi takes neither --multi-model nor --request.")
         if arguments.multi_model is None:
-            requests = read_requests(arguments.request, arguments.content_type, arguments.custom_attributes)
+            requests = read_requests(arguments.request, arguments.content_type, attributes_of(arguments))
             report = sys.stderr if arguments.openapi else sys.stdout
             with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
                 model = laid_out(arguments.model or settings.model, workspace, settings, threading.Event())

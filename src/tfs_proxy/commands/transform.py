@@ -7,7 +7,12 @@ from typing import Any
 
 from msgspec.structs import fields
 
-from tfs_proxy.commands.arguments import add_access_arguments, interruptible, log_to_stderr
+from tfs_proxy.commands.arguments import (
+    SIGNATURE_HELP,
+    add_access_arguments,
+    interruptible,
+    log_to_stderr,
+)
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.transform.bad_records import BadLimit
 from tfs_proxy.transform.job import CHOICES, MANIFEST, PRESENT, make_job, read_description
@@ -49,6 +54,7 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "id_column": (
         "--id-column", "NAME", "column of the header that is not sent, and begins each line of the output"
     ),
+    "signature": ("--signature", "NAME", SIGNATURE_HELP),
     "timeout_seconds": ("--timeout-seconds", "N", "s that a request may take (default: 600)"),
     "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
 }  # fmt: skip

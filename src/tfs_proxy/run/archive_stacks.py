@@ -144,7 +144,9 @@ class ArchiveStacks(Stacks):
         stack.begin_serving()
         self._route_grpc()
         self._outside.warm_up()
-        return ready_line(self._front.reach, prepared.first_request.command(self._front.url))
+        request = prepared.first_request
+        command = request.command(self._front.url)
+        return ready_line(f"{self._front.reach}{request.note}", command, self._settings.api_keys)
 
     async def watch(self) -> None:
         """Watches the stack that serves, and loads changes. Raises StopServing if a process gives up."""

@@ -102,6 +102,7 @@ class Job(Struct, frozen=True, kw_only=True):
     max_retries: int = MAX_RETRIES
     csv_header: str = AUTO
     id_column: str | None = None
+    signature: str | None = None
     by_names: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,7 +118,8 @@ class Job(Struct, frozen=True, kw_only=True):
             if value is not None and not low <= value <= high:
                 limits = f"{low} or more" if high == inf else f"from {low} to {high}"
                 raise SettingsError(f"{PATHS[name][-1]} can't be {value}: it must be {limits}.")
-        for name, value in (("ContentType", self.content_type), ("Accept", self.accept)):
+        headers = {"ContentType": self.content_type, "Accept": self.accept, "--signature": self.signature}
+        for name, value in headers.items():
             if value is not None and not (value.isascii() and value.isprintable()):
                 raise SettingsError(f"{name} can't be {value!r}: a header may hold printable ASCII only.")
         if self.max_payload_mb and self.max_concurrent:

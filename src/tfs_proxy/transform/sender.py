@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics, RunStopped
+from tfs_proxy.values.attributes import SIGNATURE_NAME
 from tfs_proxy.values.errors import AnswerTooLarge, ServerLost, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls, trusting
 from tfs_proxy.wire.error_body import error_text
-from tfs_proxy.wire.header_names import bearer
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, bearer
 from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import bare, is_named
@@ -119,6 +120,7 @@ class Sender:
     ) -> None:
         self._path = endpoint.path
         headers = {**bearer(endpoint.key), "Content-Type": job.content_type, "Accept": job.accept}
+        headers[CUSTOM_ATTRIBUTES] = job.signature and f"{SIGNATURE_NAME.key}={job.signature}"
         self._headers = {name: value for name, value in headers.items() if value}
         self._max_retries = job.max_retries
         self.statistics = statistics

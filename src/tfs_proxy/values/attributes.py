@@ -48,12 +48,11 @@ METHOD = Attribute("tfs-method", "method", "|".join(METHODS), "|".join(METHODS),
     f"must be one of {', '.join(METHODS)}")
 MODEL_LABEL = Attribute("tfs-model-label", "label", LABEL, LABEL,
     "a label has up to 255 letters, digits and '_'")
-_SIGNATURE_NAME = Attribute("tfs-signature-name", "signature", SIGNATURE, SIGNATURE,
+SIGNATURE_NAME = Attribute("tfs-signature-name", "signature", SIGNATURE, SIGNATURE,
     "a signature's name is printable ASCII without blanks")
 # fmt: on
 ATTRIBUTES: Mapping[str, Attribute] = {
-    attribute.key: attribute
-    for attribute in (MODEL_NAME, MODEL_VERSION, METHOD, MODEL_LABEL, _SIGNATURE_NAME)
+    attribute.key: attribute for attribute in (MODEL_NAME, MODEL_VERSION, METHOD, MODEL_LABEL, SIGNATURE_NAME)
 }
 """Attributes by key (docs/reference/aws-container.md); AWS's container has neither label nor signature."""
 

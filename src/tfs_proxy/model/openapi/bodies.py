@@ -37,6 +37,7 @@ from tfs_proxy.values.signature import (
     PREDICT_METHOD,
     REGRESS_METHOD,
     Signature,
+    default_signature,
 )
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.dtypes import has_json
@@ -70,10 +71,8 @@ class DescribedModel(Struct, frozen=True):
 
     @property
     def default_signature(self) -> Signature | None:
-        """Signature of a request that names none; the only one if it has another name."""
-        if DEFAULT_SIGNATURE in self.signatures:
-            return self.signatures[DEFAULT_SIGNATURE]
-        return next(iter(self.signatures.values())) if len(self.signatures) == 1 else None
+        """Signature of a request that names none."""
+        return default_signature(self.signatures)
 
     def by_method(self, method: str) -> list[Signature]:
         """Signatures of this method, the default one first."""

@@ -38,7 +38,7 @@ def request_forms(signature: Signature, *, named: bool = False) -> list[Schema]:
     if _has_rows(signature):
         rows = {"type": "array", "items": _record(signature, from_axis=1), "minItems": 1}
         forms = {"instances": rows, **forms}
-    name = {"signature_name": {"const": signature.name if named else DEFAULT_SIGNATURE}}
+    name = {"signature_name": {"const": signature.name}}
     required = tuple(name) if named else ()
     return [_form(signature, key, {**name, key: schema}, required) for key, schema in forms.items()]
 

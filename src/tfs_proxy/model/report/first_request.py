@@ -1,26 +1,37 @@
 """Suggestion of a curl command at start-up, which the model should answer."""
 
+import ast
 import json
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tfs_proxy.model.graph_inputs import BASE64_OP
-from tfs_proxy.model.graph_nodes import PICTURE_OPS, ops_in
+from tfs_proxy.model.graph_inputs import GraphInputs, known_inputs
 from tfs_proxy.model.report.served import Served, sample_inputs, sample_sizes, sample_value
 from tfs_proxy.model.report.startup import ModelReport
 from tfs_proxy.model.script_syntax import media_types_in, read_ast_names, reads_own_form
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
+from tfs_proxy.values.signature import (
+    CLASSIFY_METHOD,
+    DEFAULT_SIGNATURE,
+    REGRESS_METHOD,
+    Signature,
+    default_signature,
+)
 from tfs_proxy.wire import media_types as media
+from tfs_proxy.wire.header_names import AUTHORIZATION, CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.routes import INVOCATIONS
 
 TRY = "  try: "
 READY_LINE = re.compile(rf"\bready: (?P<url>http://[^\s,]+).*?{TRY}(?P<command>.*)")
 LONGEST_BODY = 400
+METHODS: Mapping[str, str] = {CLASSIFY_METHOD: "classify", REGRESS_METHOD: "regress"}
+"""Methods that take features, as requests to ``/invocations`` name them."""
 
 NPY_TYPES: Mapping[str, str] = {
     "DT_HALF": "<f2",
@@ -39,19 +50,29 @@ AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 
 
 class FirstRequest(Struct, frozen=True):
-    """A curl command: its arguments in shell syntax, the path, and the command piped into it."""
+    """A curl command: its arguments in shell syntax, the path, and the command piped into it.
+
+    ``note`` is what the ready line says before it.
+    """
 
     arguments: str
     path: str = INVOCATIONS.path
     piped: str = ""
+    note: str = ""
 
     def command(self, url: str) -> str:
         before = f"{self.piped} | " if self.piped else ""
         return f"{before}{' '.join(filter(None, ['curl', self.arguments, shlex.quote(url + self.path)]))}"
 
 
-def ready_line(reach: str, command: str) -> str:
-    """Last line of a start: address, callers and the suggested ``command``; `command_in` reads it."""
+def ready_line(reach: str, command: str, keys: str | None = None) -> str:
+    """Last line of a start: address, callers and the suggested ``command``; `command_in` reads it.
+
+    A request needs one of the file ``keys``, whose first one the shell reads as it sends it.
+    """
+    if keys is not None:
+        key = f"$(awk '$1 !~ /^#/ && NF {{print $2; exit}}' {shlex.quote(keys)})"
+        command = command.replace("curl ", f'curl -H "{AUTHORIZATION}: Bearer {key}" ', 1)
     return f"ready: {reach}{TRY}{command}"
 
 
@@ -64,35 +85,62 @@ def command_in(line: str, url: str) -> str | None:
 def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
     """Make a request for ``served``, from the default model's signature or the script's text."""
     named = next((model.signatures for model in models if model.name == served.default_model), None) or {}
-    signature = named.get(DEFAULT_SIGNATURE) or next(iter(named.values()), None)
+    default = default_signature(named)
+    signature = default or next(iter(named.values()), None)
     ast_names = read_ast_names(served.layout.script)
-    if ast_names is not None:
-        for content_type, ending in EXAMPLE_ENDINGS.items():
-            example = served.layout.root / f"request.{ending}"  # that `tfs-proxy init` has written
-            if example.is_file():
-                return _sent(content_type, "--data-binary", f"@{example}")
-        content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
-        if signature is None or reads_own_form(ast_names.tree):
-            return _sent(content_type)
-        body = {media.JSON: _json, media.CSV: _csv_row}.get(content_type, lambda _: None)(signature)
-        return _sent(content_type, "-d", body) if body else _sent(content_type)
-    known = _for_model(served, signature) if signature is not None else None
-    if known is not None:
-        return known
-    return FirstRequest(
-        "", f"/v1/models/{quote(served.default_model, safe='')}/metadata" if rest_api else "/ping"
+    request = None if ast_names is None else _for_script(served, ast_names.tree, signature)
+    if ast_names is None and signature is not None:
+        request = _for_model(served, signature)
+    if request is None:
+        return FirstRequest(
+            "", f"/v1/models/{quote(served.default_model, safe='')}/metadata" if rest_api else "/ping"
+        )
+    if signature is None:
+        return request
+    attributes = [] if signature is default else [f"tfs-signature-name={signature.name}"]
+    if signature.method in METHODS:
+        attributes.append(f"tfs-method={METHODS[signature.method]}")
+    if attributes:
+        header = shlex.quote(f"{CUSTOM_ATTRIBUTES}: {','.join(attributes)}")
+        request = replace(request, arguments=f"-H {header} {request.arguments}")
+    is_usual = default is None or default.name == DEFAULT_SIGNATURE
+    return replace(
+        request, note="" if is_usual else f", signature {signature.name} unless a request names another"
     )
 
 
+def _for_script(served: Served, tree: ast.Module | None, signature: Signature | None) -> FirstRequest:
+    for content_type, ending in EXAMPLE_ENDINGS.items():
+        example = served.layout.root / f"request.{ending}"  # that `tfs-proxy init` has written
+        if example.is_file():
+            return _sent(content_type, "--data-binary", f"@{example}")
+    content_type = next(iter(media_types_in(tree)), media.JSON)
+    if signature is None or reads_own_form(tree):
+        return _sent(content_type)
+    body = None
+    if content_type == media.JSON:
+        body = _json(signature, _strings(served, signature))
+    elif content_type == media.CSV:
+        body = _csv_row(signature)
+    return _sent(content_type, "-d", body) if body else _sent(content_type)
+
+
 def _for_model(served: Served, signature: Signature) -> FirstRequest | None:
-    if [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"] and _has_op(served, PICTURE_OPS):
-        if _has_op(served, (BASE64_OP,)):
+    graph = _strings(served, signature)
+    if graph.decodes_pictures and not graph.parsing:
+        if graph.from_base64:
             return FirstRequest(f"-H {shlex.quote(f'Content-Type: {media.JSON}')} -d '{AS_JSON_TEXT}'")
         return _sent(media.IMAGE)
-    body = _json(signature)
-    if body is not None:
-        return _sent(media.JSON, "-d", body)
-    return _npy(signature) if signature.name == DEFAULT_SIGNATURE else None
+    body = _json(signature, graph)
+    return _npy(signature) if body is None else _sent(media.JSON, "-d", body)
+
+
+def _strings(served: Served, signature: Signature) -> GraphInputs:
+    """Use that the default model's newest graph makes of an only input of strings; of others nothing."""
+    is_text = [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"]
+    if not is_text and signature.method not in METHODS:
+        return GraphInputs()
+    return known_inputs(served.graph_folders.get(served.default_model))
 
 
 def _sent(content_type: str, *body: str) -> FirstRequest:
@@ -101,16 +149,32 @@ def _sent(content_type: str, *body: str) -> FirstRequest:
     return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", *words]))
 
 
-def _json(signature: Signature) -> str | None:
-    """Write TF Serving's JSON with one record; None if JSON lacks the types, or the body is too long."""
+def _json(signature: Signature, graph: GraphInputs) -> str | None:
+    """Write TF Serving's JSON with one record; None if none is known, or the body is too long."""
     specs = signature.inputs
-    if not specs or any(spec.dtype not in {*NPY_TYPES, "DT_STRING"} for spec in specs.values()):
+    sample: Mapping[str, Any] | None = None
+    if signature.method in METHODS or graph.parsing:
+        sample = _example(signature, graph)
+    elif specs and all(
+        spec.dtype in {*NPY_TYPES, "DT_STRING"} and math.prod(sample_sizes(spec)) <= LONGEST_BODY
+        for spec in specs.values()
+    ):
+        sample = sample_inputs(signature)
+    body = json.dumps(sample)
+    return body if sample and len(body) <= LONGEST_BODY else None
+
+
+def _example(signature: Signature, graph: GraphInputs) -> Mapping[str, Any] | None:
+    """Features for classify and regress, a serialized tf.Example for predict; None if none is known."""
+    # Imported for such models alone: numpy takes 80 ms of start-up.
+    from tfs_proxy.model.openapi import examples
+
+    features = examples.sample_features(signature, graph)
+    if features is None:
         return None
-    if any(math.prod(sample_sizes(spec)) > LONGEST_BODY for spec in specs.values()):
-        return None
-    named = {} if signature.name == DEFAULT_SIGNATURE else {"signature_name": signature.name}
-    body = json.dumps({**named, **sample_inputs(signature)})
-    return body if len(body) <= LONGEST_BODY else None
+    if signature.method in METHODS:
+        return {"examples": [examples.feature_values(features)]}
+    return {"instances": [examples.json_string(examples.example_of(features))]}
 
 
 def _csv_row(signature: Signature) -> str | None:
@@ -136,9 +200,3 @@ def _npy(signature: Signature) -> FirstRequest | None:
     zeros = f"head -c {math.prod(sizes) * int(descr[2:])} /dev/zero"
     arguments = shlex.join(["-H", f"Content-Type: {media.NPY}"]) + " --data-binary @-"
     return FirstRequest(arguments, piped=f"{{ {head}; {zeros}; }}")
-
-
-def _has_op(served: Served, ops: Iterable[str]) -> bool:
-    """True if the default model's newest graph seems to have one of ``ops``."""
-    model = next(model for model in served.models if model.name == served.default_model)
-    return bool(ops_in(model.versions[max(model.versions)], ops))

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Collection, Iterator
 from functools import partial
 from typing import Final
 
+from tfs_proxy.model.report.first_request import ready_line
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
 from tfs_proxy.model.report.startup import variable_notes
@@ -74,19 +75,6 @@ def refuse_unusable(settings: Settings) -> None:
             f"SAGEMAKER_GUNICORN_WORKER_CLASS={settings.gunicorn_worker_class} can't be used in multi-model "
             "mode: take gthread."
         )
-
-
-def ready_line(url: str, reach: str, *, loads_on_demand: bool) -> str:
-    """The address for requests, and a curl command: a load, or a request that loads its model."""
-    if loads_on_demand:
-        return (
-            f"ready: {reach}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
-            f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
-        )
-    return (
-        f"ready: {reach}, without a model  try: curl -H 'Content-Type: application/json' "
-        f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
-    )
 
 
 async def serve_many(
@@ -221,7 +209,13 @@ class ManyModels(Stacks):
             ) from None
         self.readiness.begin_serving()
         self._route_grpc()
-        return ready_line(self._front.url, self._front.reach, loads_on_demand=self._on_demand is not None)
+        url, reach, keys = self._front.url, self._front.reach, self._settings.api_keys
+        sent = "curl -H 'Content-Type: application/json'"
+        if self._on_demand is not None:
+            body = f"-H '{TARGET_MODEL}: NAME.tar.gz' -d '{{\"instances\": [1.0]}}'"
+            return ready_line(reach, f"{sent} {body} {url}/invocations", keys)
+        load = f'{sent} -d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
+        return ready_line(f"{reach}, without a model", load, self._settings.admin_keys or keys)
 
     async def _start_common_parts(self) -> None:
         settings, workspace, environ = self._settings, self._host.workspace, self._request.environ

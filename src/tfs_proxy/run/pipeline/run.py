@@ -134,7 +134,7 @@ class Pipeline:
             await self._watch_for(TICK_SECONDS)
         self._endpoint.begin_serving()
         reach = sockets.reach(self._listeners, with_key=self._settings.api_keys is not None)
-        log.info("%s", ready_line(f"{self._url}, {reach}", self._command))
+        log.info("%s", ready_line(f"{self._url}, {reach}", self._command, self._settings.api_keys))
         while True:
             await self._watch_for(1.0)
 

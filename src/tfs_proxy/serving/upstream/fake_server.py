@@ -14,11 +14,10 @@ from tfs_proxy.data.serving_json.documents import documents, dumps
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, decode_serving_form, serving_form, targeted
 from tfs_proxy.data.shapes import misfits
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
-from tfs_proxy.serving.upstream.rest import named
 from tfs_proxy.values.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import BadInput, UpstreamRefused
-from tfs_proxy.values.signature import Signature, Target, TensorSpec
+from tfs_proxy.values.signature import Signature, Target, TensorSpec, signature_of
 from tfs_proxy.wire.dtypes import dtype_of
 from tfs_proxy.wire.error_body import error_body
 
@@ -66,7 +65,7 @@ class FakeModelServer:
 
     def signature(self, target: Target) -> Signature:
         """Signature of the target; raises UpstreamRefused for a model that isn't there, and BadInput."""
-        return named(self.signatures_of(target), target)
+        return signature_of(self.signatures_of(target), target)
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
         """Signatures of the target's version; raises UpstreamRefused for a model that isn't there."""

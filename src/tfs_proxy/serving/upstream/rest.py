@@ -7,21 +7,21 @@ from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import quote
 
-from tfs_proxy.data.serving_json.requests import Metadata, read_metadata, request_body, with_signature
+from tfs_proxy.data.serving_json.requests import (
+    Metadata,
+    read_metadata,
+    request_body,
+    targeted,
+    with_signature,
+)
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
 from tfs_proxy.observe.request_record import require_client
 from tfs_proxy.observe.traces import with_trace
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import (
-    BadInput,
-    UpstreamRefused,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-    from_client,
-)
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.values.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.signature import Signature, Target, signature_of
 from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -55,13 +55,22 @@ class RestUpstream:
         timeout_seconds: float | None = None,
         as_json: bool = False,  # noqa: ARG002 - there is no other way here
     ) -> ModelAnswer:
-        """Send TF Serving's JSON, or decoded records written in row form."""
+        """Send TF Serving's JSON, or decoded records written in row form.
+
+        If it names no signature and is refused, it is sent again with the model's default one, where that is
+        not TF Serving's.
+        """
         if isinstance(records, bytes):
             body = with_signature(records, target.signature)
         else:
             body = request_body(records, target.signature)
         path = f"{model_path(target)}:{target.method}"
-        return self._request("POST", path, body, instance, timeout_seconds)
+        answer = self._request("POST", path, body, instance, timeout_seconds)
+        if answer.status == HTTPStatus.BAD_REQUEST and targeted(target, body).signature is None:
+            named = target.by_signature(self.signature(target))
+            if named is not target:
+                return self.predict(named, records, instance=instance, timeout_seconds=timeout_seconds)
+        return answer
 
     def relay(
         self,
@@ -154,17 +163,6 @@ Fetch = Callable[[Target], Metadata]
 """Function that asks the model server for a target's metadata."""
 
 
-def named(known: Mapping[str, Signature], target: Target) -> Signature:
-    """Signature of the target's name; raises BadInput that lists those that are ``known``."""
-    name = target.signature or DEFAULT_SIGNATURE
-    if name not in known:
-        raise BadInput(
-            f'The model {target.model} has no signature "{from_client(name)}"; '
-            f"its signatures are {', '.join(sorted(known)) or 'none'}."
-        )
-    return known[name]
-
-
 class Signatures:
     """Cache of the models' signatures; shared by the threads of a worker.
 
@@ -177,8 +175,8 @@ class Signatures:
         self._meanings: dict[tuple[str, str | None], tuple[int, float]] = {}
 
     def get(self, target: Target) -> Signature:
-        """Signature of the target's name; raises as ``fetch`` does, and BadInput for no such name."""
-        return named(self.by_name(target), target)
+        """Signature that the target means; raises as ``fetch`` does, and BadInput if there is none."""
+        return signature_of(self.by_name(target), target)
 
     def by_name(self, target: Target) -> Mapping[str, Signature]:
         """Signatures of the target's model version, by name; raises as ``fetch`` does."""

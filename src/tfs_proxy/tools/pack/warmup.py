@@ -27,7 +27,14 @@ from tfs_proxy.tools.pack.trial_server import Predict, trial_server
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.errors import BadInput, DiscoveryError, SettingsError
 from tfs_proxy.values.layout import WARMUP_FILE, Workspace
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.values.signature import (
+    DEFAULT_SIGNATURE,
+    PREDICT_METHOD,
+    Signature,
+    Target,
+    TensorSpec,
+    default_signature,
+)
 from tfs_proxy.wire import protos
 from tfs_proxy.wire.dtypes import array_type
 from tfs_proxy.wire.error_body import error_text
@@ -116,7 +123,7 @@ def made_up(
     predicting = {key: each for key, each in signatures.items() if each.method == PREDICT_METHOD}
     if not predicting:
         raise SettingsError("The model has no signature for predict, which requests are made for.")
-    default = predicting.get(DEFAULT_SIGNATURE)
+    default = default_signature(predicting)
     for signature in predicting.values() if default is None else [default]:
         named = replace(target, signature=signature.name)
         for size, batch in zip(sizes, sample_batches(signature, graph, sizes), strict=True):

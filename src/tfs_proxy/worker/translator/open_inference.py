@@ -17,7 +17,13 @@ from tfs_proxy.model.saved_model import read_signature
 from tfs_proxy.serving.upstream.instances import ask
 from tfs_proxy.settings.worker_environment import TranslatorOptions
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UpstreamError
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature
+from tfs_proxy.values.signature import (
+    DEFAULT_SIGNATURE,
+    Signature,
+    Target,
+    default_signature,
+    signature_of,
+)
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import is_packed, unpacked
@@ -27,7 +33,9 @@ from tfs_proxy.wire.protos import (
     GetModelMetadataResponse,
     GetModelStatusRequest,
     GetModelStatusResponse,
+    ModelSpec,
     ModelVersionStatus,
+    PredictRequest,
     SignatureDefMap,
 )
 from tfs_proxy.wire.protos.open_inference import (
@@ -153,7 +161,7 @@ class OpenInferenceService:
         signatures = await self._signatures(asked, context)
         if not signatures:
             raise UpstreamError(f"The model {asked.name} has no signature.")
-        return signatures.get(DEFAULT_SIGNATURE) or signatures[min(signatures)]
+        return default_signature(signatures) or signatures[min(signatures)]
 
     async def _signatures(self, asked: AskedModel, context: Any) -> dict[str, Signature]:
         """Signatures of a version by name. Raises RefusedCall as the model server does."""
@@ -182,10 +190,28 @@ class OpenInferenceService:
         request = await _off_the_loop_if_large(translated, message, self._options.decoded_bytes)
         left = request.timeout_seconds and max(request.timeout_seconds + began - time.monotonic(), 0.0)
         try:
-            answer = await self._servers.call(PREDICT, request.message, context, left)
+            try:
+                answer = await self._servers.call(PREDICT, request.message, context, left)
+            except RefusedCall as refused:
+                named = await self._named(refused, request, context)
+                answer = await self._servers.call(PREDICT, named, context, left)
         except RefusedCall as refused:
             raise await self._explained(refused, message, request, context) from None
         return await _off_the_loop_if_large(infer_answer, answer, request)
+
+    async def _named(self, refused: RefusedCall, request: TranslatedRequest, context: Any) -> bytes:
+        """The request with the name of the model's default signature, if the model server knows no default.
+
+        Raises BadInput if there is none, and else ``refused``.
+        """
+        if refused.code is not GrpcCode.FAILED_PRECONDITION or request.signature is not None:
+            raise refused
+        signature = signature_of(await self._signatures(request.asked, context), Target(request.asked.name))
+        if signature.name == DEFAULT_SIGNATURE:
+            raise refused
+        # A message behind another one adds its fields to those of the first.
+        spec = ModelSpec(signature_name=signature.name)
+        return request.message + PredictRequest(model_spec=spec).SerializeToString()
 
     async def _explained(
         self, refused: RefusedCall, message: bytes, request: TranslatedRequest, context: Any
@@ -213,9 +239,8 @@ class OpenInferenceService:
         """
         try:
             signatures = await self._signatures(request.asked, context)
-            signature = signatures.get(request.signature or DEFAULT_SIGNATURE)
-            if signature is not None:
-                await _off_the_loop_if_large(check_against, message, signature)
+            signature = signature_of(signatures, Target(request.asked.name, signature=request.signature))
+            await _off_the_loop_if_large(check_against, message, signature)
         except BadInput as misfit:
             return misfit
         except RefusedCall:

@@ -79,7 +79,7 @@ BODIES = {
     "an answer without records": (signature({"x": (FLOAT, (None,))}, {"sum": ()}), {"inputs": [1.0]}),
     "another signature": (
         signature({"x": (FLOAT, (None,))}, name="other"),
-        {"signature_name": "other", "instances": [1.0]},
+        {"instances": [1.0]},
     ),
 }
 

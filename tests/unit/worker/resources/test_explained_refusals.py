@@ -134,11 +134,15 @@ def test_strings_that_are_no_pictures(
 def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: ErrorOf) -> None:
     """The error lists the model's signatures for TF Serving's own JSON, too."""
     front = make_front(status=400, body=b'{"error": "no such signature"}')
-    front.upstream.signatures = {"other": front.upstream.signatures["serving_default"]}
+    front.upstream.signatures = dict.fromkeys(
+        ("other", "third"), front.upstream.signatures["serving_default"]
+    )
 
     result = front.post('{"instances": [1]}')
 
-    assert 'has no signature "serving_default"; its signatures are other.' in error_of(result)
+    assert 'has no signature "serving_default"; its signatures are other, third. Name one: tfs-' in error_of(
+        result
+    )
 
 
 def test_a_signature_that_the_body_names(make_front: Any, error_of: ErrorOf) -> None:
