@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,14 +57,10 @@ def add_access_arguments(parser: "argparse.ArgumentParser | argparse._ArgumentGr
 
 
 def add_attribute_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--custom-attributes", metavar="TEXT", help="such as tfs-model-name=NAME")
-    parser.add_argument("--signature", metavar="NAME", help=SIGNATURE_HELP)
-
-
-def attributes_of(arguments: argparse.Namespace) -> str | None:
-    """The custom attributes of a request, with the signature that is named."""
-    named = arguments.signature and f"{SIGNATURE_NAME.key}={arguments.signature}"
-    return ",".join(filter(None, (arguments.custom_attributes, named))) or None
+    """Adds flags of a request's custom attributes, a list."""
+    add = partial(parser.add_argument, dest="custom_attributes", action="append", default=[])
+    add("--custom-attributes", metavar="TEXT", help="such as tfs-model-name=NAME")
+    add("--signature", metavar="NAME", type=f"{SIGNATURE_NAME.key}={{}}".format, help=SIGNATURE_HELP)
 
 
 def _key(text: str) -> str:

@@ -14,7 +14,6 @@ from tfs_proxy.commands.arguments import (
     add_access_arguments,
     add_attribute_arguments,
     at_least_one,
-    attributes_of,
     body_of,
     interruptible,
 )
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingsError(f"The ending of {arguments.file} does not say what it is: give --content-type.")
     body, content_type = body_of(arguments.file), str(known)
     repeats = arguments.repeat > 1 or arguments.concurrency > 1
-    attributes = attributes_of(arguments)
+    attributes = ",".join(arguments.custom_attributes)
     headers = {"custom_attributes": attributes} if attributes else {}
     try:
         client = Client(

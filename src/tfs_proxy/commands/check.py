@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import (
     add_attribute_arguments,
-    attributes_of,
     interruptible,
     read_requests,
 )
@@ -222,7 +221,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.openapi and (arguments.multi_model or arguments.request):
             raise SettingsError("--openapi takes neither --multi-model nor --request.")
         if arguments.multi_model is None:
-            requests = read_requests(arguments.request, arguments.content_type, attributes_of(arguments))
+            attributes = ",".join(arguments.custom_attributes) or None
+            requests = read_requests(arguments.request, arguments.content_type, attributes)
             report = sys.stderr if arguments.openapi else sys.stdout
             with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
                 model = laid_out(arguments.model or settings.model, workspace, settings, threading.Event())

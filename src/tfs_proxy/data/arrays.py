@@ -37,6 +37,7 @@ def batch_of_arrays(
     record. Raises BadInput for other names than the signature's, for types that don't fit, and
     if the inputs differ in their records.
     """
+    arrays = signature.by_alias(arrays)
     if len(signature.inputs) == len(arrays) == 1:
         arrays = dict(zip(signature.inputs, arrays.values(), strict=True))
     takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"

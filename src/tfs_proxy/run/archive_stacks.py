@@ -144,9 +144,10 @@ class ArchiveStacks(Stacks):
         stack.begin_serving()
         self._route_grpc()
         self._outside.warm_up()
-        request = prepared.first_request
-        command = request.command(self._front.url)
-        return ready_line(f"{self._front.reach}{request.note}", command, self._settings.api_keys)
+        first, reach = prepared.first_request, self._front.reach
+        if first.signature:
+            reach = f"{reach}, with the signature {first.signature} unless a request names another"
+        return ready_line(reach, first.command(self._front.url), self._settings.api_keys)
 
     async def watch(self) -> None:
         """Watches the stack that serves, and loads changes. Raises StopServing if a process gives up."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.data.arrays import typed
 from tfs_proxy.data.formats.csv_records import header_hint
-from tfs_proxy.data.formats.form import FormPart, batch_of_form, is_form, parts_of
+from tfs_proxy.data.formats.form import FormPart, batch_of_form, by_name, is_form, parts_of
 from tfs_proxy.data.formats.json_records import (
     Documents,
     batch_of_lines,
@@ -98,7 +98,8 @@ class BodyDecoder:
         parts = parts_of(body.data, body.content_type or "", body.budget)
         files = [part for part in parts if part.filename is not None]
         signature = self._signature(target)
-        if len(files) == 1 and (len(parts) == 1 or not any(part.name in signature.inputs for part in parts)):
+        names = signature.by_alias(by_name(parts))
+        if len(files) == 1 and (len(parts) == 1 or signature.inputs.keys().isdisjoint(names)):
             return replace(body, data=files[0].data, content_type=_type_of(files[0], signature))
         return batch_of_form(parts, signature, body.budget) if target.method == PREDICT else body
 

@@ -269,7 +269,7 @@ class DataPlane:
                 return decode_documents([form], signature)
             given = decode_serving_form(form, signature)
             batch = listed(given, signature)
-            if batch is given and is_json and not _has_no_rows(refusal):
+            if batch is given and is_json and not _has_no_rows(refusal) and not signature.own_names:
                 return None
             return column_body(batch.inputs, target.signature) if COLUMN in form and is_json else batch
         except BadInput:

@@ -38,6 +38,7 @@ from tfs_proxy.transform.job import (
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed, StorageError
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
+from tfs_proxy.values.names import are_names_of
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.media_types import BYTES, CSV, JSON, TF_EXAMPLE, TF_RECORD, bare
 
@@ -271,7 +272,7 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
     if plan.header is not None:
         first = list(with_failure_location(islice(frames, 2), name))
         names = set(plan.header.names)
-        if first and (not names or set(_cells(plan.header, bytes(first[0].payload))) == names):
+        if first and (not names or are_names_of(names, _cells(plan.header, bytes(first[0].payload)))):
             csv_header = bytes(first.pop(0).framed)
             column = plan.header.id_column
             if column is not None and column not in (cells := _cells(plan.header, csv_header)):

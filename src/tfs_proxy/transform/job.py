@@ -118,8 +118,8 @@ class Job(Struct, frozen=True, kw_only=True):
             if value is not None and not low <= value <= high:
                 limits = f"{low} or more" if high == inf else f"from {low} to {high}"
                 raise SettingsError(f"{PATHS[name][-1]} can't be {value}: it must be {limits}.")
-        headers = {"ContentType": self.content_type, "Accept": self.accept, "--signature": self.signature}
-        for name, value in headers.items():
+        sent = (("ContentType", self.content_type), ("Accept", self.accept), ("--signature", self.signature))
+        for name, value in sent:
             if value is not None and not (value.isascii() and value.isprintable()):
                 raise SettingsError(f"{name} can't be {value!r}: a header may hold printable ASCII only.")
         if self.max_payload_mb and self.max_concurrent:

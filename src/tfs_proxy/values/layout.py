@@ -1,10 +1,11 @@
 """Paths below a root: a model folder as SageMaker lays it out, a run's workspace, files that may be named."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.names import printable
@@ -22,6 +23,22 @@ ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
 CSV_COLUMNS_FILE = Path("assets.extra") / "tfs_proxy_csv_columns"
 """Path in a version's folder: inputs in the order of CSV columns without a header, between commas."""
+
+INPUT_NAMES_FILE = CSV_COLUMNS_FILE.with_name("tfs_proxy_input_names")
+"""Path in a version's folder: a JSON object of the author's own names of inputs, with the graph's."""
+
+
+@lru_cache(maxsize=64)
+def recorded_names(folder: str | None) -> Mapping[str, str]:
+    """Read the `INPUT_NAMES_FILE` in a version's folder, once; {} if there is none that can be read."""
+    try:
+        return (
+            {}
+            if folder is None
+            else json.decode((Path(folder) / INPUT_NAMES_FILE).read_bytes(), type=dict[str, str])
+        )
+    except (OSError, DecodeError):
+        return {}
 
 
 def recorded_columns(folder: str | None) -> str | None:

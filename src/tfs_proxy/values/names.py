@@ -4,8 +4,9 @@ The patterns are text, for Python's ``re`` and nginx's PCRE alike, to be matched
 an archive are any bytes: `printable` and `one_entry` show them.
 """
 
+import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
 LOADED_MODEL_CHARACTERS = 64
@@ -49,6 +50,18 @@ def is_model_name(text: str, pattern: str = MODEL) -> bool:
 def is_version(text: str) -> bool:
     """Tell if ``text`` is written as a version number, which may be above `HIGHEST_VERSION`."""
     return re.fullmatch(VERSION, text, re.ASCII) is not None
+
+
+def identifier(text: str) -> str:
+    """Name for an input of a graph, which is that of a variable of Python, from a user's own name."""
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
+    return name if name[:1].isalpha() and not keyword.iskeyword(name) else f"arg_{name}"
+
+
+def are_names_of(inputs: Collection[str], given: Iterable[str]) -> bool:
+    """True if these are the names of all inputs: the graph's, or the author's own ones of several."""
+    named = {name if name in inputs or len(inputs) == 1 else identifier(name) for name in given}
+    return named == set(inputs)
 
 
 def printable(text: str) -> str:

@@ -1,11 +1,14 @@
 """Signature of a model as plain values, without tensorflow."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, field
 
 from tfs_proxy.values.errors import BadInput, from_client
+from tfs_proxy.values.names import identifier
+
+Given = TypeVar("Given")
 
 PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -33,12 +36,37 @@ class TensorSpec(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """One entry of a SavedModel's signature_def: its method and its tensors by alias."""
+    """One entry of a SavedModel's signature_def: its method and its tensors by alias.
+
+    ``own_names`` are the aliases of inputs by the author's own names for them, where those differ.
+    """
 
     name: str
     method: str
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    own_names: Mapping[str, str] = field(default_factory=dict)
+
+    def alias(self, name: str) -> str:
+        """The input that the model's author calls ``name``, which is the graph's name first; else ``name``.
+
+        An archive that has no ``own_names`` may be older: then the names of several inputs are taken as what
+        `pack` would make of them.
+        """
+        guessed = identifier(name) if not self.own_names and len(self.inputs) > 1 else name
+        alias = name if name in self.inputs else self.own_names.get(name, guessed)
+        return alias if alias in self.inputs else name
+
+    def by_alias(self, given: Mapping[str, Given]) -> Mapping[str, Given]:
+        """``given`` by `alias`; raises BadInput if two keys become one."""
+        if given.keys() <= self.inputs.keys():
+            return given
+        named = {self.alias(name): value for name, value in given.items()}
+        if len(named) < len(given):
+            raise BadInput(
+                f"Two of {from_client(', '.join(given))} are names of one input: send one of them."
+            )
+        return named
 
 
 class Target(Struct, frozen=True):
@@ -53,11 +81,6 @@ class Target(Struct, frozen=True):
     label: str | None = None
     signature: str | None = None
     method: str = "predict"
-
-    def by_signature(self, signature: Signature) -> "Target":
-        """The target with the name of the signature that it means, unless model servers know it."""
-        is_known = signature.name == (self.signature or DEFAULT_SIGNATURE)
-        return self if is_known else replace(self, signature=signature.name)
 
 
 def default_signature(known: Mapping[str, Signature]) -> Signature | None:

@@ -17,6 +17,7 @@ from tfs_proxy.model.openapi.description import Description
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import TfsProxyError
+from tfs_proxy.values.layout import recorded_names
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.routes import CONSOLE, ROOT
 
@@ -102,7 +103,10 @@ class PageFacts:
             signatures = self._plane.signatures_of(served)
         except TfsProxyError as error:
             return {"signatures": {}, "reason": str(error)}
-        return {"signatures": {name: shown_signature(each) for name, each in signatures.items()}}
+        return {
+            "signatures": {name: shown_signature(each) for name, each in signatures.items()},
+            "ownNames": recorded_names(self._deployment.graph_folders.get(served.model)),
+        }
 
 
 def _declared(description: Description) -> dict[str, object]:

@@ -126,8 +126,9 @@ def decode_csv(
             "each of them, or their order, as in Content-Type: text/csv; columns=NAME,NAME, or send JSON."
             f"{_joined(first or ())}"
         )
-    widths = {name: _width(specs[name]) for name in specs if dialect.columns.count(name) == 1}
-    cells = [name for name in dialect.columns for _ in range(widths.get(name, 1))]
+    order = [signature.alias(name) for name in dialect.columns]
+    widths = {name: _width(specs[name]) for name in specs if order.count(name) == 1}
+    cells = [name for name in order for _ in range(widths.get(name, 1))]
     columns = _columns(cells, signature, "The order of columns")
     rows = chain(() if first is None else (first,), rows)
     return _decode_rows(rows, columns, signature, HEADER_HINT if dialect.header is None else "")
@@ -138,7 +139,7 @@ def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
 
     Where that is known, it may name more, which is refused: numbers, or texts that are one column.
     """
-    names, inputs = {cell.strip() for cell in row}, signature.inputs
+    names, inputs = {signature.alias(cell.strip()) for cell in row}, signature.inputs
     if dialect.header is not None or not names & inputs.keys():
         return False
     spec = next(iter(inputs.values())) if len(inputs) == 1 else None
@@ -180,9 +181,10 @@ def _columns(
     """Columns of each input; None if all of them go to the only input, whose columns may have any names."""
     if header is None:
         raise BadInput("The body has no header row.")
-    positions: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = {}
     for position, name in enumerate(header):
-        positions.setdefault(name.strip(), []).append(position)
+        found.setdefault(name.strip(), []).append(position)
+    positions = signature.by_alias(found)
     unknown, missing = positions.keys() - signature.inputs.keys(), signature.inputs.keys() - positions.keys()
     if len(signature.inputs) == 1 and (any_names or not unknown):
         return None

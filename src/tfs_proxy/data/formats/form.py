@@ -13,7 +13,7 @@ from tfs_proxy.data.shapes import fitted
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, from_client
 from tfs_proxy.values.memory import MemoryBudget
-from tfs_proxy.values.signature import Signature
+from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire import media_types as media
 
 MOST_PARTS = 1000
@@ -91,16 +91,18 @@ def batch_of_form(parts: Sequence[FormPart], signature: Signature, budget: Memor
     JSON, and PayloadTooLarge.
     """
     columns = [
-        [(name, _value(part, number, signature, budget)) for number, part in enumerate(named, 1)]
-        for name, named in by_name(parts).items()
+        [
+            (name, _value(part, number, signature.inputs.get(name), budget))
+            for number, part in enumerate(named, 1)
+        ]
+        for name, named in signature.by_alias(by_name(parts)).items()
     ]
     records = [dict(filter(None, record)) for record in zip_longest(*columns)]
     return fitted(batch_of(records, signature), signature)
 
 
-def _value(part: FormPart, number: int, signature: Signature, budget: MemoryBudget) -> Any:
+def _value(part: FormPart, number: int, spec: TensorSpec | None, budget: MemoryBudget) -> Any:
     """Value of an input: bytes as they are for one of strings, JSON for any other."""
-    spec = signature.inputs.get(part.name)
     if spec is None or (spec.dtype == "DT_STRING" and media.bare(part.content_type) != media.JSON):
         return part.data
     try:

@@ -95,6 +95,8 @@ def batch_of(records: Sequence[Any], signature: Signature, *, strict: bool = Fal
                 f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs."
             )
         expected = signature.inputs.keys()
+        if any(record.keys() != expected for record in records):
+            records = [signature.by_alias(record) for record in records]
         for number, record in enumerate(records, 1):
             if record.keys() == expected:
                 continue

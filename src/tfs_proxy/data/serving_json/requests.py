@@ -88,7 +88,7 @@ def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
             raise BadInput(f"{ROW} must be a list.")
         return batch_of(form[ROW], signature, strict=True)
     value = form[COLUMN]
-    by_name = value if type(value) is dict and not is_base64(value) else None
+    by_name = signature.by_alias(value) if type(value) is dict and not is_base64(value) else None
     if by_name is None:
         if len(signature.inputs) != 1:
             raise BadInput(f"{COLUMN} must be an object: the model takes {', '.join(signature.inputs)}.")

@@ -21,8 +21,8 @@ function example(spec, shape) {
   return JSON.stringify(nested(Array(count).fill(value), sizes));
 }
 
-// `reason` says why there is no signature, if there is none.
-export function showForm(panel, signature, reason = "There is no signature to make a form from: use a file or the editor.") {
+// `ownNames` has the graph's names of inputs by those of the model's author; `reason` says why there is no signature, if there is none.
+export function showForm(panel, signature, ownNames = {}, reason = "There is no signature to make a form from: use a file or the editor.") {
   panel.replaceChildren();
   if (!signature) {
     panel.append(element("p", { class: "faint" }, reason));
@@ -34,7 +34,7 @@ export function showForm(panel, signature, reason = "There is no signature to ma
     area.dataset.input = name;
     area.value = example(spec, shape);
     const hint = `${typeText({ ...spec, shape })}${isBatched(signature) ? ", one record" : ""}; nested JSON, or its values between commas`;
-    panel.append(element("div", { class: "field" }, element("label", { for: area.id }, name), area, element("span", { id: `input-${index}-type`, class: "faint" }, hint)));
+    panel.append(element("div", { class: "field" }, element("label", { for: area.id }, Object.keys(ownNames).find((own) => ownNames[own] === name) ?? name), area, element("span", { id: `input-${index}-type`, class: "faint" }, hint)));
   });
 }
 

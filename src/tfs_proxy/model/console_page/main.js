@@ -7,7 +7,7 @@ import { formBody, showForm } from "./form.js";
 import { ask, hasKey } from "./key.js";
 import { refresh, watch } from "./metrics.js";
 import { choicesOf, getFacts, learnSignatures, showModels, wireLoad } from "./models.js";
-import { defaultFirst, showServed } from "./served.js";
+import { defaultOf, inOrder, showServed } from "./served.js";
 import { CLIENTS } from "./snippets.js";
 import { mayStream, messageText, sendMessage, streamSnippet, wireStream } from "./stream.js";
 
@@ -28,7 +28,8 @@ const newest = (model) => Object.keys(versionsOf(model)).sort((one, other) => Nu
 const label = () => (byId("version").value.startsWith(LABEL) ? byId("version").value.slice(LABEL.length) : null);
 const number = () => (label() === null ? byId("version").value : "");
 const place = () => state.places[byId("model").value] ?? null; // only if many models come and go
-const signatures = () => (label() === null ? versionsOf(byId("model").value)[number() || newest(byId("model").value)] : labelsOf(byId("model").value)[label()])?.signatures ?? {};
+const version = () => (label() === null ? versionsOf(byId("model").value)[number() || newest(byId("model").value)] : labelsOf(byId("model").value)[label()]);
+const signatures = () => version()?.signatures ?? {};
 const signature = () => signatures()[byId("signature").value] ?? null;
 
 // The versions of a model that have a label, by label.
@@ -54,7 +55,7 @@ function showVersions() {
 }
 
 function showSignatures() {
-  const names = Object.entries(signatures()).sort(defaultFirst).map(([name]) => name).filter((name) => name !== "__saved_model_init_op");
+  const names = inOrder(signatures()).map(([name]) => name).filter((name) => name !== "__saved_model_init_op");
   fillSelect(byId("signature"), names.length ? names.map((name) => [name, name]) : [["", "none"]]);
   byId("signature").disabled = !names.length;
   showInput();
@@ -71,7 +72,7 @@ function showInput() {
     update();
     return;
   }
-  showForm(byId("panel-form"), signature(), place()?.isLoaded === false ? "This model is not loaded: load it, or send a request, which loads it." : undefined);
+  showForm(byId("panel-form"), signature(), version()?.ownNames, place()?.isLoaded === false ? "This model is not loaded: load it, or send a request, which loads it." : undefined);
   byId("body").value = signature() ? formBody(byId("panel-form"), signature()) : "";
   checkBody();
   update();
@@ -104,7 +105,7 @@ function currentRequest() {
   if (label() !== null) attributes.push(`tfs-model-label=${label()}`);
   else if (number()) attributes.push(`tfs-model-version=${number()}`);
   const name = byId("signature").value;
-  if (name && name !== "serving_default") attributes.push(`tfs-signature-name=${name}`);
+  if (name && name !== defaultOf(signatures())) attributes.push(`tfs-signature-name=${name}`);
   const method = METHODS[signature()?.method];
   if (method) attributes.push(`tfs-method=${method}`);
   const headers = { "Content-Type": byId("content-type").value, Accept: byId("accept").value };

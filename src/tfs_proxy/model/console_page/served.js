@@ -8,7 +8,20 @@ const SCRIPTS = {
   false: "There is no script: bodies are converted by their type and the signature.",
 };
 
-export const defaultFirst = ([one], [other]) => (other === "serving_default") - (one === "serving_default") || one.localeCompare(other);
+// The signature of a request that names none, as the server chooses it: the only one that can be asked if there is no serving_default.
+export function defaultOf(signatures) {
+  if ("serving_default" in signatures) return "serving_default";
+  const usable = Object.keys(signatures).filter((name) => Object.keys(signatures[name].inputs).length && Object.keys(signatures[name].outputs).length);
+  const ofRecords = usable.filter((name) => Object.values(signatures[name].inputs).some((spec) => spec.shape?.length !== 0));
+  const found = ofRecords.length ? ofRecords : usable;
+  return found.length === 1 ? found[0] : null;
+}
+
+// Names and signatures, the default one first.
+export function inOrder(signatures) {
+  const first = defaultOf(signatures);
+  return Object.entries(signatures).sort(([one], [other]) => (other === first) - (one === first) || one.localeCompare(other));
+}
 
 function specs(title, of) {
   const rows = Object.entries(of).map(([name, spec]) => element("tr", {}, element("td", {}, title), element("td", {}, element("code", {}, name)), element("td", {}, typeText(spec))));
@@ -29,7 +42,7 @@ export function showServed(script, models, defaultModel, labels) {
       const title = `${model}${number ? `, version ${number}` : ""}${model === defaultModel && Object.keys(models).length > 1 ? " (default)" : ""}`;
       const { serving_default: first, ...others } = version.signatures ?? {};
       if (JSON.stringify(others.serve) === JSON.stringify(first)) delete others.serve; // Keras exports the same function by this name, too
-      const tables = Object.entries(first ? { serving_default: first, ...others } : others).sort(defaultFirst).filter(([, each]) => Object.keys(each.outputs).length).map(([name, each]) => signatureTable(name, each));
+      const tables = inOrder(first ? { serving_default: first, ...others } : others).filter(([, each]) => Object.keys(each.outputs).length).map(([name, each]) => signatureTable(name, each));
       parts.push(element("div", {}, element("h3", {}, title), version.reason ? element("p", { class: "error" }, version.reason) : null, ...tables));
     }
     const names = labels(model);

@@ -16,13 +16,7 @@ from tfs_proxy.model.graph_inputs import GraphInputs, known_inputs
 from tfs_proxy.model.report.served import Served, sample_inputs, sample_sizes, sample_value
 from tfs_proxy.model.report.startup import ModelReport
 from tfs_proxy.model.script_syntax import media_types_in, read_ast_names, reads_own_form
-from tfs_proxy.values.signature import (
-    CLASSIFY_METHOD,
-    DEFAULT_SIGNATURE,
-    REGRESS_METHOD,
-    Signature,
-    default_signature,
-)
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, default_signature
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import AUTHORIZATION, CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.routes import INVOCATIONS
@@ -30,8 +24,6 @@ from tfs_proxy.wire.routes import INVOCATIONS
 TRY = "  try: "
 READY_LINE = re.compile(rf"\bready: (?P<url>http://[^\s,]+).*?{TRY}(?P<command>.*)")
 LONGEST_BODY = 400
-METHODS: Mapping[str, str] = {CLASSIFY_METHOD: "classify", REGRESS_METHOD: "regress"}
-"""Methods that take features, as requests to ``/invocations`` name them."""
 
 NPY_TYPES: Mapping[str, str] = {
     "DT_HALF": "<f2",
@@ -52,13 +44,13 @@ AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 class FirstRequest(Struct, frozen=True):
     """A curl command: its arguments in shell syntax, the path, and the command piped into it.
 
-    ``note`` is what the ready line says before it.
+    ``signature`` is the default one, if it is not ``serving_default``.
     """
 
     arguments: str
     path: str = INVOCATIONS.path
     piped: str = ""
-    note: str = ""
+    signature: str = ""
 
     def command(self, url: str) -> str:
         before = f"{self.piped} | " if self.piped else ""
@@ -85,8 +77,7 @@ def command_in(line: str, url: str) -> str | None:
 def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
     """Make a request for ``served``, from the default model's signature or the script's text."""
     named = next((model.signatures for model in models if model.name == served.default_model), None) or {}
-    default = default_signature(named)
-    signature = default or next(iter(named.values()), None)
+    signature = default_signature(named)
     ast_names = read_ast_names(served.layout.script)
     request = None if ast_names is None else _for_script(served, ast_names.tree, signature)
     if ast_names is None and signature is not None:
@@ -95,18 +86,9 @@ def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bo
         return FirstRequest(
             "", f"/v1/models/{quote(served.default_model, safe='')}/metadata" if rest_api else "/ping"
         )
-    if signature is None:
+    if signature is None or signature.name == DEFAULT_SIGNATURE:
         return request
-    attributes = [] if signature is default else [f"tfs-signature-name={signature.name}"]
-    if signature.method in METHODS:
-        attributes.append(f"tfs-method={METHODS[signature.method]}")
-    if attributes:
-        header = shlex.quote(f"{CUSTOM_ATTRIBUTES}: {','.join(attributes)}")
-        request = replace(request, arguments=f"-H {header} {request.arguments}")
-    is_usual = default is None or default.name == DEFAULT_SIGNATURE
-    return replace(
-        request, note="" if is_usual else f", signature {signature.name} unless a request names another"
-    )
+    return replace(request, signature=signature.name)
 
 
 def _for_script(served: Served, tree: ast.Module | None, signature: Signature | None) -> FirstRequest:
@@ -117,30 +99,25 @@ def _for_script(served: Served, tree: ast.Module | None, signature: Signature | 
     content_type = next(iter(media_types_in(tree)), media.JSON)
     if signature is None or reads_own_form(tree):
         return _sent(content_type)
-    body = None
-    if content_type == media.JSON:
-        body = _json(signature, _strings(served, signature))
-    elif content_type == media.CSV:
-        body = _csv_row(signature)
-    return _sent(content_type, "-d", body) if body else _sent(content_type)
+    write = {media.JSON: _json, media.CSV: _csv_row}.get(content_type)
+    return _sent(content_type, *(write(signature, _use_of_strings(served, signature)) if write else ()))
 
 
 def _for_model(served: Served, signature: Signature) -> FirstRequest | None:
-    graph = _strings(served, signature)
+    graph = _use_of_strings(served, signature)
     if graph.decodes_pictures and not graph.parsing:
         if graph.from_base64:
             return FirstRequest(f"-H {shlex.quote(f'Content-Type: {media.JSON}')} -d '{AS_JSON_TEXT}'")
         return _sent(media.IMAGE)
-    body = _json(signature, graph)
-    return _npy(signature) if body is None else _sent(media.JSON, "-d", body)
+    words = _json(signature, graph)
+    return _sent(media.JSON, *words) if words else _npy(signature)
 
 
-def _strings(served: Served, signature: Signature) -> GraphInputs:
-    """Use that the default model's newest graph makes of an only input of strings; of others nothing."""
+def _use_of_strings(served: Served, signature: Signature) -> GraphInputs:
+    """Use that the default model's newest graph makes of an only input, if that is of strings."""
     is_text = [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"]
-    if not is_text and signature.method not in METHODS:
-        return GraphInputs()
-    return known_inputs(served.graph_folders.get(served.default_model))
+    folder = served.graph_folders.get(served.default_model)
+    return known_inputs(folder if is_text or signature.method != PREDICT_METHOD else None)
 
 
 def _sent(content_type: str, *body: str) -> FirstRequest:
@@ -149,41 +126,38 @@ def _sent(content_type: str, *body: str) -> FirstRequest:
     return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", *words]))
 
 
-def _json(signature: Signature, graph: GraphInputs) -> str | None:
-    """Write TF Serving's JSON with one record; None if none is known, or the body is too long."""
+def _json(signature: Signature, graph: GraphInputs) -> tuple[str, ...]:
+    """Words of curl with one record in TF Serving's JSON; () if none is known, or it is too long."""
     specs = signature.inputs
+    method = signature.method.rpartition("/")[2]
     sample: Mapping[str, Any] | None = None
-    if signature.method in METHODS or graph.parsing:
-        sample = _example(signature, graph)
+    attributes: tuple[str, ...] = ()
+    if graph.parsing:
+        # Imported for such models alone: numpy takes 80 ms of start-up.
+        from tfs_proxy.model.openapi import examples
+
+        features = examples.sample_features(signature, graph)
+        if features is not None and signature.method == PREDICT_METHOD:
+            sample = {"instances": [examples.json_string(examples.example_of(features))]}
+        elif features is not None:
+            attributes = ("-H", f"{CUSTOM_ATTRIBUTES}: tfs-method={method}")
+            sample = {"examples": [examples.feature_values(features)]}
     elif specs and all(
         spec.dtype in {*NPY_TYPES, "DT_STRING"} and math.prod(sample_sizes(spec)) <= LONGEST_BODY
         for spec in specs.values()
     ):
         sample = sample_inputs(signature)
     body = json.dumps(sample)
-    return body if sample and len(body) <= LONGEST_BODY else None
+    return (*attributes, "-d", body) if sample and len(body) <= LONGEST_BODY else ()
 
 
-def _example(signature: Signature, graph: GraphInputs) -> Mapping[str, Any] | None:
-    """Features for classify and regress, a serialized tf.Example for predict; None if none is known."""
-    # Imported for such models alone: numpy takes 80 ms of start-up.
-    from tfs_proxy.model.openapi import examples
-
-    features = examples.sample_features(signature, graph)
-    if features is None:
-        return None
-    if signature.method in METHODS:
-        return {"examples": [examples.feature_values(features)]}
-    return {"instances": [examples.json_string(examples.example_of(features))]}
-
-
-def _csv_row(signature: Signature) -> str | None:
-    """Write one row if the only input takes single values or short vectors; else None."""
+def _csv_row(signature: Signature, _: GraphInputs) -> tuple[str, ...]:
+    """Words of curl with one row if the only input takes single values or short vectors; else ()."""
     specs = list(signature.inputs.values())
     if len(specs) != 1 or len(sample_sizes(specs[0])) not in {1, 2}:
-        return None
+        return ()
     row = ",".join([str(sample_value((), specs[0].dtype))] * math.prod(sample_sizes(specs[0])[1:]))
-    return row if len(row) <= LONGEST_BODY else None
+    return ("-d", row) if len(row) <= LONGEST_BODY else ()
 
 
 def _npy(signature: Signature) -> FirstRequest | None:

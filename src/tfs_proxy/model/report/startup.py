@@ -21,7 +21,7 @@ from tfs_proxy.settings.rows import GONE, unknown_variables
 from tfs_proxy.settings.settings import SERVING_VARIABLES, TABLE, Settings
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.layout import WARMUP_FILE, ModelLayout
-from tfs_proxy.values.names import printable, similar
+from tfs_proxy.values.names import are_names_of, printable, similar
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 MODELS_SHOWN = 6
@@ -256,7 +256,11 @@ def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iter
     """Warn if no model has the inputs that the order of ``columns`` names."""
     names = {name.strip() for name in next(csv.reader([columns or ""]), [])}
     known = [(model.name, list(model.signatures.values())) for model in models if model.signatures]
-    if names and known and all(names != each.inputs.keys() for _, signatures in known for each in signatures):
+    if (
+        names
+        and known
+        and not any(are_names_of(each.inputs, names) for _, signatures in known for each in signatures)
+    ):
         inputs = (f"{name} takes {', '.join(sorted(each[0].inputs))}" for name, each in known[:MODELS_SHOWN])
         yield f"TFS_PROXY_CSV_COLUMNS={columns} is no order of a model's inputs: {'; '.join(inputs)}."
 

@@ -20,6 +20,7 @@ from tfs_proxy.serving.upstream.shortages import refused_by_shortage
 from tfs_proxy.values.batch import BYTES, Batch, Examples
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
+from tfs_proxy.values.layout import recorded_names
 from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.error_body import error_body, error_text
 
@@ -48,7 +49,9 @@ class ForDeployment:
         self._deployment = deployment
 
     def signature(self, target: Target) -> Signature:
-        return self._explained(self._upstream.signature, target)
+        signature = self._explained(self._upstream.signature, target)
+        names = recorded_names(self._deployment.graph_folders.get(target.model))
+        return replace(signature, own_names=names) if names else signature
 
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
         return self._explained(self._upstream.signatures_of, target)

@@ -7,6 +7,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from tfs_proxy.data.serving_json.requests import (
     Metadata,
     read_metadata,
@@ -21,7 +23,7 @@ from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Reco
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.values.signature import Signature, Target, signature_of
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target, signature_of
 from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -67,9 +69,10 @@ class RestUpstream:
         path = f"{model_path(target)}:{target.method}"
         answer = self._request("POST", path, body, instance, timeout_seconds)
         if answer.status == HTTPStatus.BAD_REQUEST and targeted(target, body).signature is None:
-            named = target.by_signature(self.signature(target))
-            if named is not target:
-                return self.predict(named, records, instance=instance, timeout_seconds=timeout_seconds)
+            name = self.signature(target).name
+            if name != DEFAULT_SIGNATURE:
+                target = replace(target, signature=name)
+                return self.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
         return answer
 
     def relay(

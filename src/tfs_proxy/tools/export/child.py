@@ -10,12 +10,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgspec import DecodeError, Struct, json
+from msgspec import DecodeError, Struct, field, json
 
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.tools.export.preprocessing import Preprocessing
@@ -44,13 +45,15 @@ class ExportReport(Struct, frozen=True):
     """The export process's report; ``refusal`` is the sentence that says why it wrote nothing.
 
     ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
-    ``inputs`` are the names of a Keras model's inputs, if they are a list.
+    ``inputs`` are the names of a Keras model's inputs in the graph, in the order of its list or dict, and
+    ``own_names`` those names by the author's, where they differ.
     """
 
     exporter: str = ""
     warnings: tuple[str, ...] = ()
     refusal: str | None = None
     inputs: tuple[str, ...] = ()
+    own_names: Mapping[str, str] = field(default_factory=dict)
 
 
 MODULE = "tfs_proxy.tools.export"

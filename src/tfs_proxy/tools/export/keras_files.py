@@ -1,6 +1,5 @@
 """Loads a .keras or .h5 file in safe mode and exports it as a SavedModel; runs in the export process."""
 
-import keyword
 import logging
 import re
 import resource
@@ -22,11 +21,12 @@ from tfs_proxy.tools.export.keras_archive import (
 from tfs_proxy.tools.export.reproducible import in_the_same_order, name_by_contents
 from tfs_proxy.values.errors import ExportError
 from tfs_proxy.values.memory import GIGABYTE
+from tfs_proxy.values.names import identifier
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
 
 
 def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
-    """Writes the SavedModel with one signature; the report has the inputs' names, if they have an order."""
+    """Writes the SavedModel with one signature; the report has the inputs' names, in their order."""
     import tensorflow as tf
 
     # A Sequential model that was loaded has no `input`, and one with nested tensors has no such names.
@@ -35,9 +35,14 @@ def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
         _by_name(taken, [each.name for each in model.inputs]),
         _by_name(given, _answering(model)),
     )
-    sent = {name: _identifier(name) for name in inputs}
+    sent = {name: identifier(name) for name in inputs}
     ordered = isinstance(taken, list | tuple) and len(taken) > 1
-    if not inputs or not outputs or len(set(sent.values())) < len(sent):
+    if len(set(sent.values())) < len(sent):
+        raise ExportError(
+            f"Two of the inputs {', '.join(map(repr, sent))} would have the same name in a SavedModel, whose "
+            "inputs are named as Python's variables are: rename one, and save the model again."
+        )
+    if not inputs or not outputs:
         model.export(str(target))
         return ExportReport()
 
@@ -57,12 +62,13 @@ def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
     archive.track(model)
     archive.add_endpoint(DEFAULT_SIGNATURE, serve, input_signature=[specs])
     archive.write_out(str(target))
+    own_names = {name: key for name, key in sent.items() if name != key}
     renamed = tuple(
-        f"Requests call the input {name!r} {key}: a SavedModel's inputs are named as Python's variables are."
-        for name, key in sent.items()
-        if name != key
+        f"The input {name!r} is called {key} by /v1, /v2 and gRPC, since a SavedModel's inputs are named as "
+        "Python's variables are; all else takes either name."
+        for name, key in own_names.items()
     )
-    return ExportReport(warnings=renamed, inputs=tuple(sent.values()) if ordered else ())
+    return ExportReport(warnings=renamed, inputs=tuple(sent.values()), own_names=own_names)
 
 
 def _answering(model: Any) -> list[str]:
@@ -76,11 +82,6 @@ def _by_name(structure: Any, names: list[str]) -> dict[str, Any]:
     flat = isinstance(structure, list | tuple)
     named = structure if isinstance(structure, dict) else dict(zip(names, structure if flat else [structure]))  # noqa: B905
     return {} if any(isinstance(each, dict | list | tuple) for each in named.values()) else dict(named)
-
-
-def _identifier(name: str) -> str:
-    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return text if text[:1].isalpha() and not keyword.iskeyword(text) else f"arg_{text}"
 
 
 MEMORY_BYTES = 6 * GIGABYTE

@@ -1,5 +1,7 @@
 """Lays a model out in a new folder as SageMaker wants it: NAME/VERSION/, code/; `pack` writes that folder."""
 
+import csv
+import json
 import logging
 import os
 import shutil
@@ -24,9 +26,9 @@ from tfs_proxy.tools.export.child import ExportReport, ExportRequest, export
 from tfs_proxy.tools.export.preprocessing import FLAGS, Preprocessing
 from tfs_proxy.tools.pack.wheels import download_wheels
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, NoArchive, SettingsError
-from tfs_proxy.values.layout import CSV_COLUMNS_FILE, ModelLayout, Workspace
-from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, printable
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE
+from tfs_proxy.values.layout import CSV_COLUMNS_FILE, INPUT_NAMES_FILE, ModelLayout, Workspace
+from tfs_proxy.values.names import HIGHEST_VERSION, are_names_of, is_model_name, printable
+from tfs_proxy.values.signature import default_signature
 
 log = logging.getLogger(__name__)
 
@@ -79,21 +81,26 @@ def record_columns(root: Path, columns: str, *, required: bool) -> None:
 
     Raises SettingsError if the order is ``required`` and a version has other inputs.
     """
-    names = {name.strip() for name in columns.split(",")}
+    names = [name.strip() for name in next(csv.reader([columns]))]
     for folder in (folder for model in discover(root) for folder in model.versions.values()):
         summary = read_saved_model(folder)
-        signature = summary.signatures.get(DEFAULT_SIGNATURE) if summary else None
+        signature = default_signature(summary.signatures) if summary else None
         inputs = set(signature.inputs) if signature else set()
-        if inputs != names and required:
+        is_order = are_names_of(inputs, names)
+        if not is_order and required:
             raise SettingsError(
                 f"--csv-columns {printable(columns)} is not an order of the model's inputs, which are "
                 f"{printable(', '.join(sorted(inputs)) or 'not known')}."
             )
-        if inputs == names and len(names) > 1:
-            file = folder / CSV_COLUMNS_FILE
-            file.parent.mkdir(exist_ok=True)
-            file.unlink(missing_ok=True)  # it may be a hard link to the file that was packed
-            file.write_text(columns + "\n")
+        if is_order and len(inputs) > 1:
+            _record(folder / CSV_COLUMNS_FILE, columns)
+            log.info("CSV without a header is read in this order of columns: %s", printable(columns))
+
+
+def _record(file: Path, text: str) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)  # it may be a hard link to the file that was packed
+    file.write_text(f"{text}\n")
 
 
 def add_code(options: LayoutOptions, layout: ModelLayout, cancelled: threading.Event | None = None) -> None:
@@ -199,8 +206,9 @@ def lay_out(
             report = export(request, cancelled)
             log.info("%s has exported it", report.exporter)
             _warn(report)
-            inputs = report.inputs
-            columns = columns or ",".join(inputs)
+            columns = columns or ",".join(report.inputs)
+            if report.own_names:
+                _record(target / INPUT_NAMES_FILE, json.dumps(report.own_names))
         else:
             _lay_out_folder(options, root, cancelled)
             add_code(options, layout, cancelled)

@@ -17,13 +17,7 @@ from tfs_proxy.model.saved_model import read_signature
 from tfs_proxy.serving.upstream.instances import ask
 from tfs_proxy.settings.worker_environment import TranslatorOptions
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UpstreamError
-from tfs_proxy.values.signature import (
-    DEFAULT_SIGNATURE,
-    Signature,
-    Target,
-    default_signature,
-    signature_of,
-)
+from tfs_proxy.values.signature import Signature, Target, default_signature, signature_of
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import is_packed, unpacked
@@ -193,25 +187,17 @@ class OpenInferenceService:
             try:
                 answer = await self._servers.call(PREDICT, request.message, context, left)
             except RefusedCall as refused:
-                named = await self._named(refused, request, context)
-                answer = await self._servers.call(PREDICT, named, context, left)
+                if refused.code is not GrpcCode.FAILED_PRECONDITION or request.signature is not None:
+                    raise
+                # The model server knows no default signature of the model, which may have one nevertheless.
+                known = await self._signatures(request.asked, context)
+                spec = ModelSpec(signature_name=signature_of(known, Target(request.asked.name)).name)
+                # A message behind another one adds its fields to those of the first.
+                message_named = request.message + PredictRequest(model_spec=spec).SerializeToString()
+                answer = await self._servers.call(PREDICT, message_named, context, left)
         except RefusedCall as refused:
             raise await self._explained(refused, message, request, context) from None
         return await _off_the_loop_if_large(infer_answer, answer, request)
-
-    async def _named(self, refused: RefusedCall, request: TranslatedRequest, context: Any) -> bytes:
-        """The request with the name of the model's default signature, if the model server knows no default.
-
-        Raises BadInput if there is none, and else ``refused``.
-        """
-        if refused.code is not GrpcCode.FAILED_PRECONDITION or request.signature is not None:
-            raise refused
-        signature = signature_of(await self._signatures(request.asked, context), Target(request.asked.name))
-        if signature.name == DEFAULT_SIGNATURE:
-            raise refused
-        # A message behind another one adds its fields to those of the first.
-        spec = ModelSpec(signature_name=signature.name)
-        return request.message + PredictRequest(model_spec=spec).SerializeToString()
 
     async def _explained(
         self, refused: RefusedCall, message: bytes, request: TranslatedRequest, context: Any

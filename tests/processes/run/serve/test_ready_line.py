@@ -8,6 +8,7 @@ import pytest
 
 from support.archives import pack, stand_in_words
 from support.stack import Stack, serving
+from tfs_proxy.model.openapi.examples import PNG
 from tfs_proxy.model.report.first_request import TRY, command_in
 from tfs_proxy.model.report.prepare import prepare
 from tfs_proxy.settings.settings import Settings
@@ -22,6 +23,14 @@ SERVED = (
     "bytes",
     "regress_classify",
     "mixed_batch",
+    "bare",
+    "classifier",
+    "parsed",
+    "half_plus_three",
+    "versions",
+    "picture",
+    "special",
+    "picture_base64",
 )
 NOISE = (
     "Starting gunicorn",
@@ -55,11 +64,18 @@ def status_of(command: str) -> str:
 def test_each_model_answers_the_command_that_is_made_for_it(
     served: Stack, saved_models: Path, tmp_path: Path, model: str
 ) -> None:
-    """Whatever the types and shapes of its inputs, the status is 200."""
+    """Whatever the types and shapes of its inputs, the status is 200; pictures are the reader's own FILE."""
     prepared = prepare(str(saved_models / model), Settings.from_env({}), Workspace(tmp_path), {})
     command = prepared.first_request.command(f"http://{served.host}:{served.port}")
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(PNG)
 
-    assert status_of(f"{command} -H 'X-Amzn-SageMaker-Custom-Attributes: tfs-model-name={model}'") == "200"
+    named, header = f"tfs-model-name={model}", "X-Amzn-SageMaker-Custom-Attributes: "
+    if header in command:
+        command = command.replace(header, f"{header}{named},")
+    else:
+        command = f"{command} -H '{header}{named}'"
+    assert status_of(command.replace("FILE", str(picture))) == "200"
 
 
 @pytest.mark.tensorflow
@@ -74,6 +90,18 @@ def test_the_command_of_the_last_line_is_answered(saved_models: Path) -> None:
         assert command is not None
         assert status_of(command) == "200"
         assert not [word for word in NOISE if word in stack.log]
+
+
+@pytest.mark.tensorflow
+def test_with_keys_it_brings_one(saved_models: Path, tmp_path: Path) -> None:
+    """The first of their file, which the shell reads: the line shows none."""
+    keys = tmp_path / "the keys"
+    keys.write_text(f"# of callers\n\nalice  {'a' * 32}\nbob {'b' * 32}\n")
+    with serving(str(saved_models / "classifier"), env={"TFS_PROXY_API_KEYS": str(keys)}) as stack:
+        command = command_in(last_line(stack), f"http://{stack.host}:{stack.port}")
+        assert command is not None
+        assert "aaaa" not in command
+        assert status_of(command) == "200"
 
 
 @pytest.mark.tensorflow
