@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from tfs_proxy.data.serving_json.requests import request_body, with_signature
 from tfs_proxy.serving.upstream.interface import ModelAnswer, Records
+from tfs_proxy.serving.upstream.rest import signature_of
 from tfs_proxy.values.batch import Batch, Examples
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.signature import Signature, Target, signature_of
+from tfs_proxy.values.signature import Signature, Target
 
 
 @dataclass(frozen=True, slots=True)

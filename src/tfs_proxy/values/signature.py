@@ -14,11 +14,6 @@ PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 REGRESS_METHOD = "tensorflow/serving/regress"
 DEFAULT_SIGNATURE = "serving_default"
-NAME_ONE = (
-    " Name one: tfs-signature-name=NAME in X-Amzn-SageMaker-Custom-Attributes, the member "
-    '"signature_name" of TensorFlow Serving\'s JSON, the parameter "signature" at /v2, or --signature NAME '
-    "of ask, check and transform."
-)
 
 
 class TensorSpec(Struct, frozen=True):
@@ -57,10 +52,8 @@ class Signature(Struct, frozen=True):
         alias = name if name in self.inputs else self.own_names.get(name, guessed)
         return alias if alias in self.inputs else name
 
-    def by_alias(self, given: Mapping[str, Given]) -> Mapping[str, Given]:
+    def by_alias(self, given: Mapping[str, Given]) -> dict[str, Given]:
         """``given`` by `alias`; raises BadInput if two keys become one."""
-        if given.keys() <= self.inputs.keys():
-            return given
         named = {self.alias(name): value for name, value in given.items()}
         if len(named) < len(given):
             raise BadInput(
@@ -95,15 +88,3 @@ def default_signature(known: Mapping[str, Signature]) -> Signature | None:
     of_records = [each for each in usable if any(spec.shape != () for spec in each.inputs.values())]
     found = of_records or usable
     return found[0] if len(found) == 1 else None
-
-
-def signature_of(known: Mapping[str, Signature], target: Target) -> Signature:
-    """Signature that the target means; raises BadInput that lists those that are ``known``."""
-    name = target.signature
-    signature = known.get(name) if name else default_signature(known)
-    if signature is None:
-        raise BadInput(
-            f'The model {target.model} has no signature "{from_client(name or DEFAULT_SIGNATURE)}"; '
-            f"its signatures are {', '.join(sorted(known)) or 'none'}.{'' if name else NAME_ONE}"
-        )
-    return signature

@@ -66,6 +66,7 @@ def _named(keras: Any, root: Path) -> None:
         root / "dicts.keras"
     )
     keras.Model([age, income], [risk, group]).save(root / "lists.keras")
+    keras.Model({"a b": age, "a-b": income}, risk).save(root / "colliding.keras")
     keras.Model(age, keras.layers.Dense(1, name="out put")(age)).save(root / "spaced.keras")
 
 

@@ -14,10 +14,11 @@ from tfs_proxy.data.serving_json.documents import documents, dumps
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, decode_serving_form, serving_form, targeted
 from tfs_proxy.data.shapes import misfits
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
+from tfs_proxy.serving.upstream.rest import signature_of
 from tfs_proxy.values.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import BadInput, UpstreamRefused
-from tfs_proxy.values.signature import Signature, Target, TensorSpec, signature_of
+from tfs_proxy.values.signature import Signature, Target, TensorSpec
 from tfs_proxy.wire.dtypes import dtype_of
 from tfs_proxy.wire.error_body import error_body
 

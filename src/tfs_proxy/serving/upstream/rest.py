@@ -22,8 +22,15 @@ from tfs_proxy.observe.traces import with_trace
 from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.values.deployment import Instance
-from tfs_proxy.values.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target, signature_of
+from tfs_proxy.values.errors import (
+    BadInput,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    from_client,
+)
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target, default_signature
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -164,6 +171,25 @@ FOLLOW_SECONDS = 10.0
 
 Fetch = Callable[[Target], Metadata]
 """Function that asks the model server for a target's metadata."""
+
+
+NAME_ONE = (
+    f" Name one: tfs-signature-name=NAME in the header {CUSTOM_ATTRIBUTES}, the member "
+    '"signature_name" of TensorFlow Serving\'s JSON, the parameter "signature" at /v2, or --signature NAME '
+    "of ask, check and transform."
+)
+
+
+def signature_of(known: Mapping[str, Signature], target: Target) -> Signature:
+    """Signature that the target means; raises BadInput that lists those that are ``known``."""
+    name = target.signature
+    signature = known.get(name) if name else default_signature(known)
+    if signature is None:
+        raise BadInput(
+            f'The model {target.model} has no signature "{from_client(name or DEFAULT_SIGNATURE)}"; '
+            f"its signatures are {', '.join(sorted(known)) or 'none'}.{'' if name else NAME_ONE}"
+        )
+    return signature
 
 
 class Signatures:

@@ -15,9 +15,10 @@ from tfs_proxy.data.open_inference.datatypes import model_metadata
 from tfs_proxy.data.serving_json.requests import INTERNAL_SIGNATURE
 from tfs_proxy.model.saved_model import read_signature
 from tfs_proxy.serving.upstream.instances import ask
+from tfs_proxy.serving.upstream.rest import signature_of
 from tfs_proxy.settings.worker_environment import TranslatorOptions
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UpstreamError
-from tfs_proxy.values.signature import Signature, Target, default_signature, signature_of
+from tfs_proxy.values.signature import Signature, Target, default_signature
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import is_packed, unpacked

@@ -70,9 +70,15 @@ def test_names_are_the_authors(
     assert summary is not None
     ((name, signature),) = summary.signatures.items()
     assert (name, set(signature.inputs), set(signature.outputs)) == ("serving_default", inputs, outputs)
+    assert report.own_names == ({"income (USD)": "income_USD"} if "income_USD" in inputs else {})
     assert [
-        text.startswith("Requests call the input 'income (USD)' income_USD") for text in report.warnings
-    ] == [True] * ("income_USD" in inputs)
+        text.startswith("The input 'income (USD)' is called income_USD by /v1") for text in report.warnings
+    ] == [True] * len(report.own_names)
+
+
+def test_two_names_that_become_one(model_files: Path, tmp_path: Path) -> None:
+    said = refusal(model_files / "colliding.keras", tmp_path / "m")
+    assert "inputs 'a b', 'a-b' would have the same name in a SavedModel" in said
 
 
 def test_a_layer_with_a_name_that_no_graph_has(model_files: Path, tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.archives import SAVED_MODEL
 from support.stack import Stack, serving
 from support.waiting import wait_until
 from support.wheels import write_wheel
+from tfs_proxy import Client
 from tfs_proxy.cli import main
 from tfs_proxy.wire.protobuf_writer import field
 
@@ -229,6 +231,25 @@ def test_the_order_of_columns_of_a_keras_model(home: Path, model_files: Path) ->
             stack.stop()
         finally:
             stack.kill()
+
+
+@pytest.mark.tensorflow
+def test_names_that_a_graph_can_not_have(home: Path, model_files: Path) -> None:
+    """They are recorded, and the order of a dict's columns is said; `Client` and the page have them."""
+    packed = pack(home, model_files / "dicts.keras")
+    assert "CSV without a header is read in this order of columns: age,income_USD\n" in packed.stderr
+    with (
+        serving(str(home.parent / "model.tar.gz"), "--model-server", "embedded") as stack,
+        Client(f"http://127.0.0.1:{stack.port}") as client,
+    ):
+        one = np.ones((1, 1), np.float32)
+        answers = [
+            dict(client.predict({"age": one, name: 2 * one})) for name in ("income (USD)", "income_USD")
+        ]
+        csv = stack.invoke("1,2\n", "text/csv").json["predictions"][0]
+        facts = stack.ask("GET", "/console/facts.json").json
+    assert answers[0]["risk"].tolist() == answers[1]["risk"].tolist() == [np.float32(csv["risk"]).tolist()]
+    assert facts["models"]["dicts"]["1"]["ownNames"] == {"income (USD)": "income_USD"}
 
 
 @pytest.mark.tensorflow

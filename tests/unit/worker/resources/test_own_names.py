@@ -51,7 +51,6 @@ def model(root: Path, names: dict[str, str] | None = None, **inputs: str) -> Pat
 
 BODIES: dict[str, tuple[str, str | bytes]] = {
     "a record": ("application/json", json.dumps([RECORD])),
-    "JSON lines": ("application/jsonlines", json.dumps(RECORD)),
     "rows": ("application/json", json.dumps({"instances": [RECORD]})),
     "columns": (
         "application/json",
