@@ -18,7 +18,7 @@ from tfs_proxy.serving.upstream.instances import ask
 from tfs_proxy.serving.upstream.rest import signature_of
 from tfs_proxy.settings.worker_environment import TranslatorOptions
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UpstreamError
-from tfs_proxy.values.signature import Signature, Target, default_signature
+from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target, default_signature
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_serving import is_packed, unpacked
@@ -188,7 +188,7 @@ class OpenInferenceService:
             try:
                 answer = await self._servers.call(PREDICT, request.message, context, left)
             except RefusedCall as refused:
-                if refused.code is not GrpcCode.FAILED_PRECONDITION or request.signature is not None:
+                if request.signature is not None or f'"{DEFAULT_SIGNATURE}" not found' not in refused.text:
                     raise
                 # The model server knows no default signature of the model, which may have one nevertheless.
                 known = await self._signatures(request.asked, context)
