@@ -144,7 +144,8 @@ class ArchiveStacks(Stacks):
         stack.begin_serving()
         self._route_grpc()
         self._outside.warm_up()
-        first, reach = prepared.first_request, self._front.reach
+        first = prepared.first_request
+        reach = self._front.reach
         if first.signature:
             reach = f"{reach}, with the signature {first.signature} unless a request names another"
         return ready_line(reach, first.command(self._front.url), self._settings.api_keys)

@@ -100,7 +100,8 @@ def _for_script(served: Served, tree: ast.Module | None, signature: Signature | 
     if signature is None or reads_own_form(tree):
         return _sent(content_type)
     write = {media.JSON: _json, media.CSV: _csv_row}.get(content_type)
-    return _sent(content_type, *(write(signature, _use_of_strings(served, signature)) if write else ()))
+    words = () if write is None else write(signature, _use_of_strings(served, signature))
+    return _sent(content_type, *words)
 
 
 def _for_model(served: Served, signature: Signature) -> FirstRequest | None:

@@ -209,7 +209,9 @@ class ManyModels(Stacks):
             ) from None
         self.readiness.begin_serving()
         self._route_grpc()
-        url, reach, keys = self._front.url, self._front.reach, self._settings.api_keys
+        url = self._front.url
+        reach = self._front.reach
+        keys = self._settings.api_keys
         sent = "curl -H 'Content-Type: application/json'"
         if self._on_demand is not None:
             body = f"-H '{TARGET_MODEL}: NAME.tar.gz' -d '{{\"instances\": [1.0]}}'"
