@@ -183,7 +183,8 @@ class ModelStack:
             found = {root / COMMON_WORKSPACES / name: self._workspace.root for name in self.names}
             links = found | dict.fromkeys(links, root / COMMON_SOCKET)
             is_plain = deployment.default_accept in {None, JSON} and not deployment.is_batch
-            if deployment.default_model == self.name and is_plain:
+            is_captured = deployment.observation.capture is not None  # by workers
+            if deployment.default_model == self.name and is_plain and not is_captured:
                 links[root / FAST / self.name] = self._workspace.deployment
         elif self.models:
             self._owner.servers.waiting.add(self._stack.readiness)

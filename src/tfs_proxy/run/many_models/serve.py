@@ -189,8 +189,7 @@ class ManyModels(Stacks):
             load_seconds=settings.install_seconds + settings.wait_time_seconds + UNLOAD_SECONDS,
             takes_target_model=self._on_demand is not None,
             traces=trace_sampling(self._request.environ),
-            # Capture is the workers', so all requests must pass them.
-            instances=self._servers.instances if settings.capture_folder is None else (),
+            instances=self._servers.instances,
         )
 
     async def start(self) -> str:

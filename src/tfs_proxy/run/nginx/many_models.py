@@ -47,7 +47,7 @@ class MultiModelRoutes(Struct, frozen=True):
 
     A load or an unload may take ``load_seconds``. ``takes_target_model`` is true if requests to
     ``/invocations`` may name an archive. nginx sends ``instances``, the model servers, what needs no
-    conversion, if there are any. ``traces`` are those of all models.
+    conversion. ``traces`` are those of all models.
     """
 
     load_seconds: float

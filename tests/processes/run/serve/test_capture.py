@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.archives import NEEDS_NGINX, stand_in_words, without_nginx
+from support.archives import NEEDS_NGINX, pack, stand_in_words, without_nginx
 from support.capturing import body_of, captured, captured_files, written
 from support.scraping import scrape
 from support.small_disks import can_mount, on_small_disk
@@ -111,15 +111,21 @@ def test_every_worker_class_records_every_request(tmp_path: Path, worker_class: 
 @pytest.mark.slow
 @NEEDS_NGINX
 @pytest.mark.tensorflow
-def test_no_request_passes_the_workers(saved_models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_one", [True, False], ids=["one archive", "many models"])
+def test_no_request_passes_the_workers(saved_models: Path, tmp_path: Path, is_one: bool) -> None:
     """The answers are those of the fast path, and each has its record."""
     env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two", "TFS_PROXY_CAPTURE": str(tmp_path)}
-    with serving(str(saved_models), "--model-server", "embedded", env=env) as stack:
-        answers = [stack.invoke('{"instances": [1.0, 2.0, 5.0]}') for _ in range(5)]
+    (tmp_path / "models").mkdir()
+    archive = pack(tmp_path / "models" / "m.tar.gz", {}, {"m": saved_models / "half_plus_two"})
+    words = [str(saved_models)] if is_one else ["--multi-model", str(archive.parent)]
+    target = {} if is_one else {"X-Amzn-SageMaker-Target-Model": archive.name}
+    with serving(*words, "--model-server", "embedded", env=env) as stack:
+        body = '{"instances": [1.0, 2.0, 5.0]}'
+        answers = [stack.invoke(body, **target) for _ in range(5)]
         stack.stop()
 
     assert {(answer.status, answer.body) for answer in answers} == {(200, answers[0].body)}
-    records = captured(tmp_path)
+    records = captured(tmp_path if is_one else tmp_path / "m")
     assert [body_of(record, "endpointOutput") for record in records] == [answers[0].body] * 5
 
 
