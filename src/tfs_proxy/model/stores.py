@@ -20,6 +20,7 @@ from tfs_proxy.model import s3
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.s3 import ChosenObjects, StoredObject, disk_errors
 from tfs_proxy.values.errors import ArchiveError
+from tfs_proxy.values.names import USER_IN_URL
 from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.s3_client import CONNECT_SECONDS, S3_SCHEME
 
@@ -47,6 +48,16 @@ _CREDENTIALS = {
     "http": "take an address that has them, such as a signed one",
 }
 _NO_CREDENTIALS = ("token request", "Account must be specified", "401 Unauthorized", "403 Forbidden")
+_UNREACHABLE = {
+    "UnknownIssuer": "no CA that is trusted here has signed its certificate: set SSL_CERT_FILE to a PEM file "
+    "of CAs with its own",
+    "InvalidCertificate": "its certificate is for another name or time: take the name that it has, or renew it",
+    "InvalidContentType": "it does not speak TLS there: take http://, or another port",
+    "dns error": "there is no host of this name: check the address, and this machine's name server",
+    "ConnectionRefused": "nothing listens at this host and port: check them, and HTTPS_PROXY",
+    "TimedOut": "it did not answer in time: check the network, and HTTPS_PROXY",
+}
+"""Causes of failed connections by what obstore's debugging text calls them, and what to do."""
 
 
 def is_remote(location: str) -> bool:
@@ -88,25 +99,28 @@ def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[Store
 def keys_below(address: str) -> Iterator[str]:
     """Keys below ``address``, which ends with a slash, relative to it. Raises ArchiveError."""
     if address.startswith(WEB_SCHEMES):
-        raise ArchiveError(f"{address} can't be listed: give a prefix at s3://, gs:// or az://.")
+        shown = shown_address(address)
+        raise ArchiveError(f"{shown} can't be listed: give a prefix at s3://, gs:// or az://.")
     store, prefix = _store_of(address)
     with _store_errors(address):
         yield from (item.key.removeprefix(prefix) for item in _listed(store, prefix))
 
 
 def shown_address(address: str) -> str:
-    """``address`` as messages may have it: without a signature."""
-    return address.partition("?")[0] if address.startswith(WEB_SCHEMES) else address
+    """``address`` as messages may have it: without a signature, user and password."""
+    if not address.startswith(WEB_SCHEMES):
+        return address
+    return USER_IN_URL.sub("", address.partition("?")[0])
 
 
 def _store_of(address: str) -> tuple[Any, str]:
     """The store of ``address``, and the key there. Raises ArchiveError if it is malformed."""
     from obstore.store import AzureStore, GCSStore, HTTPStore
 
-    parts = urlsplit(address)
+    parts, shown = urlsplit(address), shown_address(address)
     if not parts.netloc:
-        raise ArchiveError(f"{address} is no address of a store: after {parts.scheme}:// comes a name.")
-    with _store_errors(shown_address(address)):
+        raise ArchiveError(f"{shown} is no address of a store: after {parts.scheme}:// comes a name.")
+    with _store_errors(shown):
         if address.startswith(WEB_SCHEMES):
             folder, _, name = parts.path.rpartition("/")
             base = parts._replace(path=folder).geturl()
@@ -168,30 +182,43 @@ def _fetch(store: Any, item: StoredObject, path: Path, add: Callable[[int], None
             try:
                 file.write(_read(store, item, part))
             except NotSupportedError:  # a web server without ranges
-                for chunk in obstore.get(store, item.key).stream():
+                for chunk in _pieces(obstore.get(store, item.key), item, item.size):
                     file.write(chunk)
                     add(len(chunk))
                 return
             add(file.tell() - at)
 
 
-def _read(store: Any, item: StoredObject, options: Any) -> memoryview:
+def _read(store: Any, item: StoredObject, options: Any) -> bytes:
     """Read a range of an object, again if the connection breaks."""
     import obstore
     from obstore.exceptions import GenericError
 
+    begin, end = options["range"]
     attempt = 0
     while True:
         try:
-            answer = obstore.get(store, item.key, options=options)
-            if _etag(answer.meta) != item.etag:
-                raise ArchiveError(f"{item.key} has changed while it was downloaded: try again.")
-            return memoryview(answer.bytes())
+            return b"".join(_pieces(obstore.get(store, item.key, options=options), item, end - begin))
         except GenericError:
             attempt += 1
             if attempt == ATTEMPTS:
                 raise
             time.sleep(growing_pause(attempt, 0.1, LONGEST_PAUSE_SECONDS))
+
+
+def _pieces(answer: Any, item: StoredObject, size: int) -> Iterator[bytes]:
+    """Yield the ``size`` bytes of an answer; raises ArchiveError for others, and for another version."""
+    changed = ArchiveError(f"{item.key} has changed while it was downloaded: try again.")
+    if (_etag(answer.meta), answer.meta["size"]) != (item.etag, item.size):
+        raise changed
+    left = size
+    for piece in answer.stream():
+        left -= len(piece)
+        if left < 0:
+            raise changed
+        yield piece
+    if left:
+        raise changed
 
 
 @contextlib.contextmanager
@@ -202,11 +229,14 @@ def _store_errors(shown: str) -> Iterator[None]:
     try:
         yield
     except (store.BaseError, FileNotFoundError, ValueError) as error:
-        said = re.sub(r"\?\S*", "", str(error).partition("Debug source")[0])  # no signature
+        text, _, details = str(error).partition("Debug source")
+        said = USER_IN_URL.sub("", re.sub(r"\?\S*", "", text))  # no signature
         if isinstance(error, FileNotFoundError) or "404 Not Found" in said:
             raise ArchiveError(f"There is no {shown}: check the store's name and the key.") from error
         denied = (store.PermissionDeniedError, store.UnauthenticatedError)
         if isinstance(error, denied) or any(text in said for text in _NO_CREDENTIALS):
             remedy = _CREDENTIALS["http" if shown.startswith(WEB_SCHEMES) else shown.partition(":")[0]]
             raise ArchiveError(f"{shown} can't be used with these credentials, or none: {remedy}.") from error
-        raise ArchiveError(f"{shown} can't be read ({' '.join(said.split())[:300]}).") from error
+        causes = (cause for sign, cause in _UNREACHABLE.items() if sign in details)
+        cause = next(causes, f"{' '.join(said.split())[:300]}")
+        raise ArchiveError(f"{shown} can't be read: {cause}.") from error

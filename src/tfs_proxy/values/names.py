@@ -38,6 +38,9 @@ SHORT_VERSION = r"[0-9]{1,18}"
 S3_ADDRESS = r"s3://([A-Za-z0-9][A-Za-z0-9._-]{1,254})(?:/(.*))?"
 """Bucket, and a key or the prefix of keys."""
 
+USER_IN_URL = re.compile(r"(?<=://)[^/?#\s]*@")
+"""User and password in an address, which no message may show."""
+
 HIGHEST_VERSION = 2**63 - 1
 METHODS = ("predict", "classify", "regress")
 

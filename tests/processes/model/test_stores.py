@@ -27,6 +27,7 @@ class Files(BaseHTTPRequestHandler):
     breaks: ClassVar[int] = 1
     changes: ClassVar[bool] = False
     takes_ranges: ClassVar[bool] = True
+    grows: ClassVar[bool] = False
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
@@ -43,6 +44,8 @@ class Files(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {begin}-{begin + len(part) - 1}/{len(CONTENT)}")
         else:
             self.send_response(200)
+        if self.grows and len(self.asked) > 1:
+            part += CONTENT
         self.send_header("ETag", f'"{len(self.asked)}"' if self.changes else '"same"')
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
@@ -85,6 +88,38 @@ def test_a_broken_read_resumes(address: str, tmp_path: Path, monkeypatch: pytest
 def test_a_server_without_ranges(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Files, "takes_ranges", False)
     assert download(address, tmp_path / "folder", ROOMY).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("way", ["grows", "changes"])
+@pytest.mark.parametrize("takes_ranges", [True, False])
+def test_more_than_was_announced_or_another_version(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, takes_ranges: bool
+) -> None:
+    """Nothing of it stays, with ranges and without."""
+    monkeypatch.setattr(Files, "takes_ranges", takes_ranges)
+    monkeypatch.setattr(Files, way, True)
+    with pytest.raises(ArchiveError, match="has changed while it was downloaded"):
+        download(address, tmp_path / "folder", ROOMY)
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize(
+    ("server", "sentence"),
+    [
+        ("https://localhost:{port}", "set SSL_CERT_FILE to a PEM file of CAs"),
+        ("https://127.0.0.2:{port}", "nothing listens at this host and port"),
+        ("https://unknown.invalid", "there is no host of this name"),
+    ],
+)
+def test_a_store_that_can_not_be_reached(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, sentence: str
+) -> None:
+    """The cause and its remedy; user and password of the address are not shown."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(Authority(tmp_path, "another").path))
+    base = server.format(port=address.split(":")[2].partition("/")[0])
+    with pytest.raises(ArchiveError, match=f"{base}/m.tar.gz can't be read: .*{sentence}") as caught:
+        download(f"{base.replace('//', '//ann:se@cret@')}/m.tar.gz?sig=1", tmp_path / "folder", ROOMY)
+    assert "cret" not in str(caught.value)
 
 
 def test_what_is_refused(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

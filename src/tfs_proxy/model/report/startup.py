@@ -21,7 +21,7 @@ from tfs_proxy.settings.rows import GONE, unknown_variables
 from tfs_proxy.settings.settings import SERVING_VARIABLES, TABLE, Settings
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.layout import WARMUP_FILE, ModelLayout
-from tfs_proxy.values.names import are_names_of, printable, similar
+from tfs_proxy.values.names import USER_IN_URL, are_names_of, printable, similar
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 MODELS_SHOWN = 6
@@ -32,7 +32,6 @@ NAMES_SHOWN = 5
 BELOW_ROOT = ModelLayout(Path())
 SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL", re.IGNORECASE)
 SECRET_PAIR = re.compile(r"([\w-]*(?:key|secret|token|password|signature)[\w-]*=)[^\s&]+", re.IGNORECASE)
-USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 class ModelReport(Struct, frozen=True):

@@ -1,13 +1,14 @@
 """Files of keys and TLS: read at the start, and again once their content has changed."""
 
 import asyncio
+import errno
 import logging
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tfs_proxy.run.nginx.callers import Keys, keys_of
+from tfs_proxy.run.nginx.callers import ADMIN_KEYS, API_KEYS, Keys, keys_of
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import SettingsError
@@ -15,6 +16,10 @@ from tfs_proxy.values.errors import SettingsError
 log = logging.getLogger(__name__)
 
 CERTIFICATE, KEY, CLIENT_CA = "TFS_PROXY_TLS_CERTIFICATE", "TFS_PROXY_TLS_KEY", "TFS_PROXY_TLS_CLIENT_CA"
+SECRET: Final = frozenset({API_KEYS, ADMIN_KEYS, KEY})
+"""Variables whose value people take for the secret, and not for the name of its file."""
+
+NAMES_NONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 LOOK_SECONDS: Final = 1.0
 """Between two looks; two that see the same show that a change is complete."""
 
@@ -39,6 +44,11 @@ class FrontFiles:
                     raise SettingsError(f"{variable}={path} can't be used: it is not a file.")
                 contents[variable] = Path(path).read_bytes()
             except OSError as error:
+                if variable in SECRET and error.errno in NAMES_NONE:
+                    raise SettingsError(
+                        f"{variable} can't be used: it names a file, and there is none of this name. The value "
+                        "is not shown, since it may be the secret itself."
+                    ) from None
                 raise SettingsError(f"{variable}={path} can't be read: {error.strerror}.") from error
         return contents
 

@@ -230,7 +230,8 @@ def test_loads_and_unloads_need_an_admins_key(many: tuple[MultiModelStack, Path,
         ({"SAGEMAKER_BATCH": "true"}, "TFS_PROXY_API_KEYS can't be used with SAGEMAKER_BATCH"),
         ({"SAGEMAKER_SAFE_PORT_RANGE": "20000-20100"}, "can't be used with SAGEMAKER_SAFE_PORT_RANGE"),
         ({"TFS_PROXY_API_KEYS": "/dev/null"}, "TFS_PROXY_API_KEYS=/dev/null can't be used: it is not a file"),
-        ({"TFS_PROXY_API_KEYS": "/nothing/here"}, "TFS_PROXY_API_KEYS=/nothing/here can't be read"),
+        ({"TFS_PROXY_API_KEYS": ANN}, "TFS_PROXY_API_KEYS can't be used: it names a file, and there is none"),
+        ({"TFS_PROXY_ADMIN_KEYS": " "}, "TFS_PROXY_ADMIN_KEYS is spaces alone: it names a file"),
         (
             {"TFS_PROXY_ADMIN_KEYS": "keys"},
             "TFS_PROXY_ADMIN_KEYS=keys can't be used: line 3 has the name of line 3",
@@ -253,6 +254,7 @@ def test_keys_that_nobody_could_send_end_the_start(
 
     assert status == 2
     assert sentence.replace("=keys", f"={keys}") in log
+    assert ANN not in log
 
 
 def test_a_pipeline_asks_once(tmp_path: Path) -> None:
