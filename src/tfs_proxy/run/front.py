@@ -1,6 +1,7 @@
 """The front of a run: its listeners, nginx and the translator, which stay while the stacks behind change."""
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Collection, Mapping
@@ -33,6 +34,10 @@ TRANSLATOR_BACKOFF: Final = Backoff(longest_seconds=0.2, tries=60)
 """All its calls fail without it, and it is up again in half a second."""
 
 
+WORKER_DIED: Final = re.compile(r"\S+ \S+ \[alert\] \S+ worker process \d+ exited on signal ")
+"""Line of nginx's master; the requests that such a worker had stay in nginx's own count."""
+
+
 class Front(Children):
     """Listens on ``listeners``, by nginx if there is one; workers of one archive accept on ``web``."""
 
@@ -55,6 +60,7 @@ class Front(Children):
         self._grpc_sockets: Mapping[int, Path] = {}
         self._proxy: NginxProxy | None = None
         self._grpc_port: Listener | None = None  # held for the translator if there is no nginx
+        self._miscounting: int | None = None  # the start of nginx whose count is wrong
 
     def in_start_order(self) -> list[ChildProcess]:
         return [child for child in (self.translator, self.nginx) if child is not None]
@@ -62,6 +68,17 @@ class Front(Children):
     def _is_down(self, child: ChildProcess) -> bool:
         # A 503 of /ping makes SageMaker replace the container, which serves all else without the translator.
         return super()._is_down(child) and child is not self.translator
+
+    def _hear(self, name: str, line: str) -> None:
+        if self.nginx is not None and name == self.nginx.name and WORKER_DIED.match(line):
+            self._miscounting = self.nginx.starts
+
+    def in_flight(self, by_nginx: int) -> int:
+        """Number of requests that clients wait for, which is ``by_nginx`` as long as no worker of it died."""
+        if self.nginx is None or self.nginx.starts != self._miscounting:
+            return by_nginx
+        ports = [listener.getsockname()[1] for listener in self.public()]
+        return min(by_nginx, sockets.connections(ports))
 
     @property
     def behind_nginx(self) -> bool:

@@ -11,8 +11,9 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
 from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
+from tfs_proxy.run.front import Front
 from tfs_proxy.run.host.processes import child_pids
-from tfs_proxy.run.process import Children, ProcessState
+from tfs_proxy.run.process import ProcessState
 from tfs_proxy.run.readiness import RUN_STATES, StartSteps
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.values.resources import available_resources
@@ -35,7 +36,7 @@ class RunMetrics:
         current: Callable[[], StackChildren],
         journals: Path,
         *sources: MetricSource,
-        front: Children | None = None,
+        front: Front | None = None,
         steps: StartSteps | None = None,
         threads_each: int | None = None,
     ) -> None:
@@ -50,7 +51,10 @@ class RunMetrics:
         """All metrics now, for a scrape with these headers."""
         workers, by_nginx = self._current().workers, headers.get(IN_FLIGHT.lower(), "")
         pids = child_pids(workers.pid) if workers is not None and workers.pid else ()
-        count = int(by_nginx) if by_nginx.isdecimal() else self._under_way(pids)
+        if self._front is not None and by_nginx.isdecimal():
+            count = self._front.in_flight(int(by_nginx))
+        else:
+            count = self._under_way(pids)
         readiness = self._current().readiness
         captured = readiness.heartbeats.counts
         steps = (self._steps or readiness.steps).seconds()

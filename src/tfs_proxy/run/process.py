@@ -312,7 +312,7 @@ class Children(ABC):
             spec,
             may_restart=self._may_restart,
             started=lambda _pid: self._stirred.set(),
-            heard=partial(self.devices.hear, spec.name),
+            heard=partial(self._hear, spec.name),
             start=spawn,
             describe=self.deaths.limits.describe,
         )
@@ -321,6 +321,10 @@ class Children(ABC):
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _task: self._stirred.set())
         return child
+
+    def _hear(self, name: str, line: str) -> None:
+        """Notes what a child has printed."""
+        self.devices.hear(name, line)
 
     @abstractmethod
     def in_start_order(self) -> list[ChildProcess]:

@@ -115,6 +115,18 @@ def test_requests_are_in_flight_from_their_begin_to_their_end(stack: Stack, tmp_
         stack.wait_until(lambda: in_flight(stack) == 0, "none is in flight")
 
 
+def test_what_a_killed_nginx_worker_had_is_not_in_flight_for_good(stack: Stack, tmp_path: Path) -> None:
+    with gates.gate(tmp_path / "gate") as gate, ThreadPoolExecutor() as clients:
+        calls = [clients.submit(stack.invoke, gate.mark(str(number))) for number in range(2)]
+        gate.wait_for(2)
+        stack.wait_until(lambda: in_flight(stack) == 2, "the held ones are in flight")
+        for pid in stack.children()["nginx"][1:]:
+            os.kill(pid, signal.SIGKILL)
+        assert all(call.exception() is not None for call in calls)
+        gate.open()
+    stack.wait_until(lambda: in_flight(stack) == 0, "none is in flight")
+
+
 def test_a_killed_process_counts_as_restarted(stack: Stack) -> None:
     """By the signal that ended it; processor time goes on from what it was."""
     starts = scrape(stack).total("tfs_proxy_worker_starts_total")
