@@ -73,15 +73,24 @@ class BegunRequests:
         """True if any worker, dead ones included, has begun this request."""
         name = nginx_id.encode("latin-1")
         folder = self._path.parent
-        return len(name) == ID_BYTES and any(name in record.read_bytes() for record in folder.iterdir())
+        return len(name) == ID_BYTES and any(name in _read(notes) for notes in folder.iterdir())
+
+    def close(self) -> None:
+        """Remove the file of a worker that ends, unless one of its requests has not ended."""
+        if BEGUN not in self._notes[::NOTE_BYTES]:
+            self._path.unlink(missing_ok=True)
 
 
 def under_way(notes: Path) -> int:
     """Number of requests in flight by a worker's notes; 0 if there are none."""
+    return _read(notes)[::NOTE_BYTES].count(BEGUN)
+
+
+def _read(notes: Path) -> bytes:
     try:
-        return notes.read_bytes()[::NOTE_BYTES].count(BEGUN)
+        return notes.read_bytes()
     except FileNotFoundError:
-        return 0
+        return b""
 
 
 def forget_old(folder: Path, pid: int) -> None:

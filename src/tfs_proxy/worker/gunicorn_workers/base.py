@@ -159,6 +159,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         # If the supervisor kills the worker, this is not reached.
         if self.capture is not None:
             self.capture.close()
+        if self.begun is not None:
+            self.begun.close()
         self.reports.send_last()
         if self.watch.hangs:
             log.info("all other requests have been answered: this worker ends")

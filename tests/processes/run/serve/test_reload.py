@@ -54,6 +54,8 @@ def test_a_model_server_that_was_taken_over_is_started_again(serve: Serve, folde
     write(folder / "code" / "inference.py", script("second"))
     stack.wait_until(lambda: answers(stack, "second"), "the new script answers")
     stack.wait_until(lambda: not is_running(worker), "the former stack has ended")
+    (notes,) = stack.home.glob("*/journal/*")
+    assert is_running(int(notes.name)), "nothing is kept of workers that have answered all"
 
     os.kill(server, signal.SIGKILL)
     stack.wait_until(lambda: stack.ask("GET", "/ping").status == 503, "the run is not ready")
