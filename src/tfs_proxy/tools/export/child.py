@@ -3,6 +3,7 @@
 A process of its own, since TensorFlow takes seconds and gigabytes, and a hostile file may crash it.
 """
 
+import os
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from tfs_proxy.values.errors import ExportError, SettingsError
 from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.values.memory import GIGABYTE
 from tfs_proxy.values.names import printable
+from tfs_proxy.values.processes import signal_at_death_of
 
 
 class ExportRequest(Struct, frozen=True):
@@ -72,6 +74,7 @@ ENVIRONMENT = {
 def export(request: ExportRequest, cancelled: threading.Event | None = None) -> ExportReport:
     """Runs the request in a process of its own; then ``request.target`` is a SavedModel.
 
+    All that it writes is in the folder of ``target``. It ends with this process.
     Raises SettingsError if tensorflow is not installed, ExportError if the file is refused or can't be
     exported, CancelledError once another thread has set ``cancelled``; then there is no ``target``.
     """
@@ -81,7 +84,7 @@ def export(request: ExportRequest, cancelled: threading.Event | None = None) -> 
             f"with {how_to_install('embedded')}, or pack the model where it is installed."
         )
     try:
-        with tempfile.TemporaryDirectory(prefix="tfs-proxy-export-") as folder:
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=request.target.parent) as folder:
             return _run(request, Path(folder), cancelled or threading.Event())
     except BaseException:
         shutil.rmtree(request.target, ignore_errors=True)
@@ -99,7 +102,9 @@ def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> Ex
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env={**inherited_environment(), **ENVIRONMENT},
+            # TensorFlow leaves generated code in the temporary folder.
+            env={**inherited_environment(), **ENVIRONMENT, "TMPDIR": str(folder)},
+            preexec_fn=signal_at_death_of(os.getpid(), signal.SIGKILL),  # noqa: PLW1509 - no thread holds a lock
         )
         try:
             _wait(process, request, cancelled)
