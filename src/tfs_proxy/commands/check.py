@@ -19,6 +19,7 @@ from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.discover import discover, unreadable
 from tfs_proxy.model.report.prepare import Prepared, prepare
 from tfs_proxy.model.report.served import Served
+from tfs_proxy.model.report.startup import server_warnings
 from tfs_proxy.model.script_syntax import HEALTH, form_of, read_ast_names
 from tfs_proxy.model.stores import is_remote
 from tfs_proxy.run.host.workspace import temporary_workspace
@@ -136,7 +137,8 @@ def _tried(prepared: Prepared, settings: Settings, workspace: Workspace) -> tupl
 
     Raises ScriptLoadError for a script that can't be used.
     """
-    warnings, layout = list(prepared.warnings), prepared.served.layout
+    layout = prepared.served.layout
+    warnings = [*prepared.warnings, *server_warnings(prepared.served, prepared.load_faults)]
     if missing := try_script(prepared, workspace):
         return warnings, [f"Not checked: {missing}"]
     names = read_ast_names(layout.script)

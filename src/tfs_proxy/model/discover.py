@@ -13,20 +13,14 @@ from stat import S_IMODE
 
 from msgspec import Struct
 
+from tfs_proxy.model.graph_nodes import BINARY_FILE, ends_of
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, NoModelFound
 from tfs_proxy.values.layout import ModelLayout
 from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version
 
-SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+SAVED_MODEL_FILES = (BINARY_FILE, "saved_model.pbtxt")
 SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
 ROOT_MODEL_NAME = "model"
-FROZEN_GRAPH = (
-    "a frozen graph, as TensorFlow 1 writes it. These lines of Python make a SavedModel of it: "
-    "import tensorflow as tf; graph = tf.compat.v1.GraphDef.FromString(open('FILE', 'rb').read()); "
-    "whole = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph, name=''), []); "
-    "model = tf.Module(); model.serve = whole.prune('INPUT:0', {'OUTPUT': 'OUTPUT:0'}); "
-    "tf.saved_model.save(model, 'NAME/1', signatures=model.serve)"
-)
 CHECKPOINT = (
     "a checkpoint: weights without a graph. Where the model is built: model.load_weights('PREFIX'), or "
     "tf.train.Checkpoint(model=model).restore('PREFIX'); then model.export('NAME/1')"
@@ -43,12 +37,33 @@ OTHER_FORMATS = {
     ".tflite": LITE,
     ".onnx": "ONNX, which is not served",
     ".index": CHECKPOINT,
-    ".pb": FROZEN_GRAPH,
+    ".pb": "a frozen graph, as TensorFlow 1 writes it",
     ".tar.gz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
     ".tgz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
 }
 BESIDE_A_GRAPH = frozenset({"fingerprint.pb", "keras_metadata.pb"})
 HINTS_SHOWN = 3
+
+
+def other_format(path: Path, formats: Mapping[str, str] = OTHER_FORMATS) -> str | None:
+    """A clause that says what a file is, and what to do with it, by the ending of its name; else None."""
+    ending = next((ending for ending in formats if path.name.lower().endswith(ending)), None)
+    return frozen_graph(path) if ending == ".pb" else formats.get(ending or "")
+
+
+def frozen_graph(path: Path) -> str:
+    """The clause for a frozen graph, with the lines that make a SavedModel of its inputs and outputs."""
+    inputs, outputs = ends_of(path)
+    feeds = [f"{name}:0" for name in inputs or ["INPUT"]]
+    file = str(path)
+    fetches = {name.replace("/", "_"): f"{name}:0" for name in outputs or ["OUTPUT"]}
+    return (
+        f"{OTHER_FORMATS['.pb']}. These lines of Python make a SavedModel of it: "
+        f"import tensorflow as tf; graph = tf.compat.v1.GraphDef.FromString(open({file!r}, 'rb').read()); "
+        "whole = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph, name=''), []); "
+        f"model = tf.Module(); model.serve = whole.prune({feeds}, {fetches}); "
+        "tf.saved_model.save(model, 'NAME/1', signatures=model.serve)"
+    )
 
 
 class DiscoveredModel(Struct, frozen=True):
@@ -99,8 +114,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
             f"Expected {root}/NAME/1/saved_model.pb with variables/ next to it."
         )
         for path in search.others[:HINTS_SHOWN]:
-            description = next(text for ending, text in OTHER_FORMATS.items() if path.name.endswith(ending))
-            text += f" {path.relative_to(root)} is {description}."
+            text += f" {path.relative_to(root)} is {other_format(path)}."
         if any(SAVED_MODEL_FILES[0] in files for _, _, files in os.walk(ModelLayout(root).code)):
             text += " There is one below code/, which is for the script: move it out."
         raise NoModelFound(text)

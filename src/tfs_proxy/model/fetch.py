@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from tfs_proxy.model.discover import OTHER_FORMATS, SAVED_MODEL_FILES, unreadable
+from tfs_proxy.model.discover import SAVED_MODEL_FILES, other_format, unreadable
 from tfs_proxy.model.extract import extract
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.stores import download, is_remote
@@ -66,7 +66,7 @@ def _served(path: Path, workspace: Workspace, max_bytes: int, cancelled: threadi
     if archive.name in SAVED_MODEL_FILES:
         raise ArchiveError(f"{archive} is one file of a SavedModel: give its folder, {archive.parent}.")
     if ending in NO_ARCHIVES:
-        raise ArchiveError(f"{archive} is {OTHER_FORMATS[ending]}.")
+        raise ArchiveError(f"{archive} is {other_format(archive)}.")
     _warn_of_memory(archive, workspace.root)
     unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
     extract(archive, workspace.model, max_bytes, unpacking)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.model.discover import SAVED_MODEL_FILES
-from tfs_proxy.wire.protobuf_reader import NOTHING, map_entry, text, views
+from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, text, views
 
-BINARY_FILE = SAVED_MODEL_FILES[0]
+BINARY_FILE = "saved_model.pb"
 META_GRAPHS, GRAPH_DEF = 2, 2
 NODES, LIBRARY = 1, 2
 FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODES = 1, 1, 3
@@ -38,6 +37,26 @@ def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
         return frozenset(op for op in ops if content.find(bytes((0x12, len(op))) + op.encode()) >= 0)
 
 
+INPUT_OPS = frozenset({"Placeholder", "PlaceholderWithDefault"})
+IDLE_OPS = frozenset({"Assert", "Const", "NoOp"})
+ENDS_SHOWN = 8
+
+
+def ends_of(path: Path) -> tuple[list[str], list[str]]:
+    """Nodes of the GraphDef in a file that take requests, and those whose outputs no other node takes.
+
+    At most `ENDS_SHOWN` of each; none if the file holds no GraphDef.
+    """
+    try:
+        nodes = nodes_of(mapped(path))
+    except (MalformedProtobuf, OSError):
+        return [], []
+    used = {source for node in nodes.values() for source in node.inputs}
+    inputs = [name for name, node in nodes.items() if node.op in INPUT_OPS]
+    outputs = [name for name, node in nodes.items() if name not in used and node.op not in IDLE_OPS]
+    return inputs[:ENDS_SHOWN], [name for name in outputs if name not in inputs][:ENDS_SHOWN]
+
+
 def fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
     """Contents of all fields of this number; raises MalformedProtobuf."""
     return (content for number, content in views(message) if number == wanted)
@@ -55,6 +74,17 @@ def functions_in(graph: memoryview) -> Iterator[tuple[str, memoryview]]:
         for function in fields(library, FUNCTION):
             signature = next(fields(function, FUNCTION_SIGNATURE), NOTHING)
             yield text(next(fields(signature, NAME), NOTHING)), function
+
+
+def op_types(graph: memoryview) -> frozenset[str]:
+    """Types of all nodes of a GraphDef and its functions, but for calls of these functions."""
+    functions = dict(functions_in(graph))
+    bodies = [
+        fields(graph, NODES),
+        *(fields(function, FUNCTION_NODES) for function in functions.values()),
+    ]
+    types = {bytes(next(fields(node, OP), NOTHING)) for body in bodies for node in body}
+    return frozenset(op.decode(errors="replace") for op in types).difference(functions)
 
 
 class GraphNode(Struct, frozen=True):

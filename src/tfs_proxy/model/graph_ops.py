@@ -5,7 +5,7 @@ process that saved it. Field numbers are those of tensorflow/core/framework/grap
 node_def.proto and attr_value.proto.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from itertools import chain, islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from tfs_proxy.model.graph_nodes import (
     functions_in,
     graphs_in,
     nodes_of,
+    op_types,
     ops_in,
 )
 from tfs_proxy.values.errors import DiscoveryError
@@ -73,8 +74,9 @@ VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 
 
 DECISION_FORESTS = "SimpleML"
-"""Beginning of the names of TensorFlow Decision Forests' ops, which model servers have, too."""
+"""Beginning of the names of TensorFlow Decision Forests' ops, which only the official model server has."""
 
+ONLY_OWN = "only a server that was built with the library which registers it can run it."
 RESTORING_OPS = frozenset({"RestoreV2", "VarHandleOp"})
 
 
@@ -88,6 +90,23 @@ def unknown_ops(ops: Iterable[str]) -> list[str]:
     """Find those of ``ops`` that no model server has built in; ``make known-ops`` writes the list."""
     known = set((files("tfs_proxy.model") / "known_ops.txt").read_text().split())
     return [op for op in ops if op not in known and not op.startswith(DECISION_FORESTS)]
+
+
+def rare_ops(folder: Path) -> Iterator[tuple[str, str]]:
+    """Ops of the SavedModel in ``folder`` that not each model server has, and clauses that say who does.
+
+    Raises DiscoveryError if it is damaged.
+    """
+    if not (folder / BINARY_FILE).is_file():
+        return
+    try:
+        ops = sorted({op for graph in graphs_in(folder) for op in op_types(graph)})
+    except MalformedProtobuf as error:
+        raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None
+    for op in unknown_ops(ops)[:1]:
+        yield op, f"which neither tensorflow_model_server nor the embedded server has: {ONLY_OWN}"
+    for op in [op for op in ops if op.startswith(DECISION_FORESTS)][:1]:
+        yield op, "of Decision Forests: tensorflow_model_server has it, the embedded server has not."
 
 
 def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:

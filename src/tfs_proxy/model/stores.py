@@ -51,7 +51,7 @@ _NO_CREDENTIALS = ("token request", "Account must be specified", "401 Unauthoriz
 _UNREACHABLE = {
     "UnknownIssuer": "no CA that is trusted here has signed its certificate: set SSL_CERT_FILE to a PEM file "
     "of CAs with its own",
-    "InvalidCertificate": "its certificate is for another name or time: take the name that it has, or renew it",
+    "InvalidCertificate": "its certificate is for another name or time: take its name, or renew it",
     "InvalidContentType": "it does not speak TLS there: take http://, or another port",
     "dns error": "there is no host of this name: check the address, and this machine's name server",
     "ConnectionRefused": "nothing listens at this host and port: check them, and HTTPS_PROXY",

@@ -12,9 +12,17 @@ from support.archives import SAVED_MODEL, pack
 from support.signature_models import write_signature_model
 from tfs_proxy.cli import main
 from tfs_proxy.data.capture import CapturedRequest, line_of
+from tfs_proxy.wire.protobuf_writer import field
 from tfs_proxy.wire.protos import SavedModel
 
 MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
+
+
+def graph(op: bytes = b"NoOp", library: bytes = b"NoOp") -> bytes:
+    """A saved_model.pb of a node and a function with one."""
+    function = field(1, field(1, b"f")) + field(3, field(1, b"n") + field(2, library))
+    nodes = field(1, field(1, b"n") + field(2, op)) + field(1, field(1, b"called") + field(2, b"f"))
+    return field(2, field(1, field(4, b"serve")) + field(2, nodes + field(2, field(1, function))))
 
 
 def archive(folder: Path, script: str | None = None, **more: str) -> str:
@@ -133,7 +141,7 @@ def test_a_child_of_the_script_does_not_outlive_check(tmp_path: Path) -> None:
     assert main(["check", archive(tmp_path, script)]) == 0
 
 
-WARNED = {
+WARNED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a half that is misspelt": (
         {"code/inference.py": "def inputs_handler(d, c): ...\ndef output_handler(r, c): ..."},
         "defines inputs_handler, which is not called: did you mean input_handler?",
@@ -147,6 +155,14 @@ WARNED = {
         "health(context) of the script failed: OSError: no store.",
     ),
     "a model that no request reaches": ({}, "m version 1 has no signatures"),
+    "an op that no server has": (
+        {"m/1/saved_model.pb": graph(library=b"MyOwnOp")},
+        "m version 1 uses the op MyOwnOp, which neither tensorflow_model_server nor the embedded server has",
+    ),
+    "an op that one server has": (
+        {"m/1/saved_model.pb": graph(b"SimpleMLLoadModelFromPath")},
+        "tensorflow_model_server has it, the embedded server has not",
+    ),
 }
 
 
@@ -219,6 +235,23 @@ def test_other_forms_of_a_graph_are_recognised(
     said = capfd.readouterr().err
     assert named in said
     assert any(cure in said for cure in CURES)
+
+
+def test_a_frozen_graph_has_its_own_inputs_and_outputs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ops = (("in/x", "Placeholder", ""), ("c", "Const", ""), ("out/y", "Sub", "in/x:0"), ("z", "Neg", "in/x"))
+    nodes = (
+        field(1, name.encode()) + field(2, op.encode()) + field(3, source.encode())
+        for name, op, source in ops
+    )
+    (tmp_path / "frozen.pb").write_bytes(b"".join(field(1, node) for node in nodes))
+
+    assert main(["pack", str(tmp_path / "frozen.pb")]) == 2
+
+    said = capfd.readouterr().err
+    assert "whole.prune(['in/x:0'], {'out_y': 'out/y:0', 'z': 'z:0'})" in said
+    assert f"open('{tmp_path}/frozen.pb', 'rb')" in said
 
 
 def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

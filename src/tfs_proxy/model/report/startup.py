@@ -5,14 +5,14 @@ It runs nothing: it reads the files of SavedModels and the syntax of the script.
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.model.discover import DiscoveredModel
-from tfs_proxy.model.graph_ops import calls_python, misses_variables, unknown_ops
+from tfs_proxy.model.graph_ops import calls_python, misses_variables, rare_ops, unknown_ops
 from tfs_proxy.model.report.script import report_on_script, words_joined
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
@@ -154,6 +154,17 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         model_faults=faults,
         script_fault=script.fault,
     )
+
+
+def server_warnings(served: Served, load_faults: Iterable[str]) -> Iterator[str]:
+    """Warn those who start no model server of ops that not each has, unless ``load_faults`` do."""
+    said = " ".join(load_faults)
+    for model in served.models:
+        for version, folder in model.versions.items():
+            for op, who in rare_ops(folder):
+                text = f"{model.name} version {version} uses the op {op}, {who}"
+                if f" op {op}," not in said:
+                    yield f"Warning: {printable(text)}"
 
 
 Summaries = Mapping[tuple[str, int], SavedModelSummary | None]

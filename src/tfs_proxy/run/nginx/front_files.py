@@ -46,8 +46,8 @@ class FrontFiles:
             except OSError as error:
                 if variable in SECRET and error.errno in NAMES_NONE:
                     raise SettingsError(
-                        f"{variable} can't be used: it names a file, and there is none of this name. The value "
-                        "is not shown, since it may be the secret itself."
+                        f"{variable} can't be used: it names a file, and there is none of this name. The "
+                        "value is not shown, since it may be the secret itself."
                     ) from None
                 raise SettingsError(f"{variable}={path} can't be read: {error.strerror}.") from error
         return contents

@@ -17,6 +17,7 @@ from tfs_proxy.model.discover import (
     ROOT_MODEL_NAME,
     DiscoveredModel,
     discover,
+    other_format,
     unreadable,
 )
 from tfs_proxy.model.fetch import MODEL_FILE_ENDINGS
@@ -159,8 +160,8 @@ def is_keras_file(path: Path) -> bool:
     if not path.is_file():
         raise NoArchive(f"There is no file or folder {shown}: {TAKEN}")
     if path.suffix.lower() not in MODEL_FILE_ENDINGS:
-        ending = next((ending for ending in OTHERS if path.name.lower().endswith(ending)), None)
-        what = f"is {OTHERS[ending]}" if ending else "is none of the kinds that can be packed"
+        form = other_format(path, OTHERS)
+        what = f"is {form}" if form else "is none of the kinds that can be packed"
         raise DiscoveryError(f"{shown} {what}. {TAKEN}")
     return True
 

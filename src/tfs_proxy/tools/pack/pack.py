@@ -9,6 +9,7 @@ from msgspec import Struct
 from tfs_proxy.data.capture import CapturedRequest
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.model.report.prepare import Prepared, prepare, without_workspace
+from tfs_proxy.model.report.startup import server_warnings
 from tfs_proxy.model.write import write_archive
 from tfs_proxy.run.host.workspace import temporary_workspace
 from tfs_proxy.run.programs.packages import brings_packages
@@ -90,7 +91,9 @@ def pack(
         if prepared.model_faults:
             raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
         missing = try_script(prepared, workspace)
-        warnings = (*prepared.warnings, *([f"Warning: {missing}"] if missing else []))
+        warnings = [*prepared.warnings, *server_warnings(prepared.served, prepared.load_faults)]
+        if missing:
+            warnings.append(f"Warning: {missing}")
         warmed = () if warmup is None else warm_up(prepared, workspace, warmup)
         writing = ProgressLog(f"Packing {output}")
         size = write_archive(workspace.model, output, writing)

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import pytest
 
 from tfs_proxy.model.saved_model import read_saved_model
@@ -120,6 +121,27 @@ def edited(source: Path, target: Path, **edits: Callable[[bytes], bytes]) -> Pat
             edit = edits.get(name.partition(".json")[0], bytes)
             bad.writestr(name, edit(good.read(name)))
     return target
+
+
+def test_classes_of_a_library(model_files: Path, tmp_path: Path) -> None:
+    """Keras 2 does not say in an .h5 file whose they are; a subclassed model does not say its inputs."""
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 3], "name": "x"}},
+        {"class_name": "KerasLayer", "config": {"name": "y"}},
+    ]
+    config = {"class_name": "Sequential", "config": {"name": "m", "layers": layers}}
+    with h5py.File(tmp_path / "old.h5", "w") as file:
+        file.attrs.update({"model_config": json.dumps(config), "keras_version": "2.11.0"})
+    subclassed = edited(
+        model_files / "keras2.keras",
+        tmp_path / "subclassed.keras",
+        config=lambda content: content.replace(b'"Sequential"', b'"Ranking"'),
+    )
+    texts = [refusal(source, tmp_path / "out") for source in (tmp_path / "old.h5", subclassed)]
+
+    assert ["try it with that version" in text for text in texts] == [False, False]
+    assert "write model.export(FOLDER) in the program" in texts[0]
+    assert "input_signature=[tf.TensorSpec(SHAPE, DTYPE)]" in texts[1]
 
 
 @pytest.mark.slow
