@@ -52,7 +52,10 @@ def add_access_arguments(parser: "argparse.ArgumentParser | argparse._ArgumentGr
         "--ca", metavar="FILE", help="PEM file of CAs to trust at https:// instead of the system's"
     )
     parser.add_argument(
-        "--key", type=_key, metavar="KEY|@FILE", help="key of a server with TFS_PROXY_API_KEYS, or its file"
+        "--key",
+        type=_key,
+        metavar="KEY|@FILE",
+        help="key of a server with TFS_PROXY_API_KEYS, or a line NAME KEY of its file; @ and a file with one",
     )
 
 
@@ -65,7 +68,9 @@ def add_attribute_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _key(text: str) -> str:
     try:
-        key = Path(text[1:]).read_text(encoding="utf-8").strip() if text.startswith("@") else text
+        key = _first_line(Path(text[1:]).read_text(encoding="utf-8")) if text.startswith("@") else text
+        if len(words := key.split()) == len(("NAME", "KEY")):
+            key = words[1]
         bearer(key)
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text[1:]} can't be read: {error.strerror}") from None
@@ -73,6 +78,12 @@ def _key(text: str) -> str:
         where = f"of {text[1:]} " if text.startswith("@") else ""
         raise argparse.ArgumentTypeError(f"the key {where}must be ASCII without spaces") from None
     return key
+
+
+def _first_line(text: str) -> str:
+    """The first line that is neither empty nor a comment, as the server reads its file."""
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in lines if line and not line.startswith("#")), "")
 
 
 def at_least_one(text: str) -> int:

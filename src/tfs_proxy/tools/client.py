@@ -26,6 +26,9 @@ Array = npt.NDArray[Any]
 NOT_PROCESSED = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Answers that a server gives before it takes a request up, so that it can be sent again."""
 
+UNTRUSTED = ("self-signed certificate", "self signed certificate", "issuer certificate")
+"""Words of OpenSSL for a certificate that no CA here has signed."""
+
 PAUSE_SECONDS, LONGEST_RETRY_AFTER_SECONDS = 0.25, 60
 SHOWN_CHARACTERS = 2048
 
@@ -244,4 +247,6 @@ def _reason(error: Exception) -> str:
     text = printable(str(cause).rpartition(": ")[2]) or type(cause).__name__
     if isinstance(cause, urllib3.exceptions.NewConnectionError):
         return f"{text}. Is the server started, and is this its address?"
+    if any(words in text for words in UNTRUSTED):
+        return f"{text}. Trust the PEM file of its CA: --ca FILE, or ca of Client."
     return text

@@ -8,6 +8,13 @@ INTERNAL_ERROR = "internal error: what happened is in the server's log"
 HEADERS_TOO_LARGE = "the request's headers are too large"
 UNKNOWN_TRANSFER_CODING = "this transfer coding is not implemented: send chunked or none"
 NOTHING_HERE = "there is nothing at this path: POST goes to /invocations, GET to /ping"
+TO_ENDPOINTS = "/endpoints/"
+"""Beginning of the paths that SageMaker's clients send requests for an endpoint to."""
+
+NO_ENDPOINT = (
+    "this is a container, and not an endpoint of SageMaker: POST goes to /invocations, and "
+    "`tfs-proxy endpoint` answers boto3"
+)
 TOO_LATE = "the request did not arrive in time"
 TOO_MANY_UPLOADS = (
     "too many large bodies are arriving at once: the disk on which they wait has no room for another one"
@@ -37,6 +44,13 @@ def error_text(body: bytes) -> str | None:
         return None
     error = answer.get("error") if isinstance(answer, dict) else None
     return error if isinstance(error, str) else None
+
+
+def nothing_here(path: str) -> tuple[str, bytes]:
+    """The text and the body of a 404; SageMaker's clients show their users a ``message``."""
+    if path.startswith(TO_ENDPOINTS):
+        return NO_ENDPOINT, error_body(NO_ENDPOINT, message=NO_ENDPOINT)
+    return NOTHING_HERE, error_body(NOTHING_HERE)
 
 
 def being_unloaded(model: str) -> str:

@@ -125,7 +125,8 @@ def create_app(
     before this returns; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
     ``owns_upstream``.
     """
-    watch = DeadlineWatch(deployment.times.script_seconds, deployment.script_folder)
+    times = deployment.times
+    watch = DeadlineWatch(times.script_seconds, deployment.script_folder, times.script_setting)
     known = {deployment.default_model, *deployment.models}
     app = ContainerApp(watch, known, middleware=[Entrance(deployment)])
     install(app, one_of_many=deployment.loaded_as is not None)

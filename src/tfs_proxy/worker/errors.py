@@ -23,7 +23,7 @@ from tfs_proxy.values.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from tfs_proxy.wire.error_body import INTERNAL_ERROR, NOTHING_HERE, error_body, not_allowed
+from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_body, not_allowed, nothing_here
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.worker.body import AnswerBeforeTheEnd, BrokenBody
 
@@ -94,9 +94,10 @@ def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Aband
 
 
 def _no_route(
-    _req: falcon.Request, resp: falcon.Response, _error: falcon.HTTPRouteNotFound, _params: Any
+    req: falcon.Request, resp: falcon.Response, _error: falcon.HTTPRouteNotFound, _params: Any
 ) -> None:
-    _write(resp, 404, error_body(NOTHING_HERE), NOTHING_HERE)
+    text, body = nothing_here(req.path)
+    _write(resp, 404, body, text)
 
 
 def _wrong_method(

@@ -309,6 +309,9 @@ def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> I
         for path in (BELOW_ROOT.script, BELOW_ROOT.requirements):
             if (folder / path.name).is_file():
                 yield f"{below / path.name} is ignored: it must be {path}."
+    if (layout.lib / BELOW_ROOT.requirements.name).is_file():
+        misplaced = BELOW_ROOT.lib / BELOW_ROOT.requirements.name
+        yield f"{misplaced} is ignored: it must be {BELOW_ROOT.requirements}."
 
 
 def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:

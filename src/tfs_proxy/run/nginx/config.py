@@ -38,7 +38,9 @@ from tfs_proxy.wire import guard, header_names, routes
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     MODEL_SERVER,
+    NO_ENDPOINT,
     NO_MODEL_SERVER,
+    TO_ENDPOINTS,
     TOO_LATE,
     TOO_MANY_UPLOADS,
     UNKNOWN_HTTP_VERSION,
@@ -242,7 +244,9 @@ def _templates() -> Environment:
     templates.filters["escaped"] = re.escape
     templates.filters["variable"] = header_names.nginx_variable
     templates.filters["reason"] = lambda text: access.quoted_reason(own_reason(text))
-    templates.filters["error_body"] = lambda text: error_body(text).decode().replace("'", "\\'")
+    templates.filters["error_body"] = lambda text, **more: (
+        error_body(text, **more).decode().replace("'", "\\'")
+    )
     return templates
 
 
@@ -272,6 +276,8 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "lines": request_counts,
         "access": access,
         "fast_path": fast_path,
+        "no_endpoint": NO_ENDPOINT,
+        "to_endpoints": TO_ENDPOINTS,
         "merged": lambda one, other: {**one, **other},
         # Values.
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not

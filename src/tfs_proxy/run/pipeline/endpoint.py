@@ -20,7 +20,7 @@ from tfs_proxy.run.pipeline.stage import Stage
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, Overloaded, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.memory import MEGABYTE
-from tfs_proxy.wire.error_body import NOTHING_HERE, error_body, error_text
+from tfs_proxy.wire.error_body import error_body, error_text, nothing_here
 from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import (
     ASKS_TIMING,
@@ -87,7 +87,7 @@ class PipelineEndpoint:
         status = HTTPStatus.INTERNAL_SERVER_ERROR.value
         try:
             found = await answer_by(self._handlers, named)
-            answer = found or HttpResponse.error(HTTPStatus.NOT_FOUND, NOTHING_HERE)
+            answer = found or HttpResponse(HTTPStatus.NOT_FOUND, nothing_here(named.path)[1])
             status = answer.status
         except asyncio.CancelledError:
             status = CLIENT_GONE

@@ -117,12 +117,13 @@ class _Here(threading.local):
 class DeadlineWatch:
     """Holds every call of the script to ``seconds``; one per worker, used by all its threads.
 
-    ``folder`` is the script's. ``hangs`` says that the worker should be replaced, ``place`` where a call hung
-    last, ``answered`` that a call was completed since it was last set to False.
+    ``folder`` is the script's, ``setting`` the one that gives it the time. ``hangs`` says that the worker
+    should be replaced, ``place`` where a call hung last, ``answered`` that a call was completed since it was
+    last set to False.
     """
 
-    def __init__(self, seconds: float = math.inf, folder: str = "") -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float = math.inf, folder: str = "", setting: str = "") -> None:
+        self.seconds, self._setting = seconds, setting
         self.folder = folder
         self.new_lane: Callable[[], Lane] = Lane
         self._gave_up: Callable[[], None] = lambda: None
@@ -192,7 +193,7 @@ class DeadlineWatch:
     def timeout(self) -> ScriptTimeout:
         """Make the error for the client."""
         return ScriptTimeout(
-            f"The script did not answer within {self.seconds:g} seconds (TFS_PROXY_REQUEST_TIMEOUT_SECONDS); "
+            f"The script did not answer within {self.seconds:g} seconds ({self._setting}); "
             "the server's log says where it hangs."
         )
 

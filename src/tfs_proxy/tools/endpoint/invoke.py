@@ -100,6 +100,8 @@ class Invocation:
             for container in _chosen_containers(instance, members)
             for models in (instance.many_models.get(container.name),)
         ]
+        if "TargetModel" in members and not instance.many_models:
+            raise refused("TargetModel can't be used here: it is for a container in MultiModel mode.")
         most = limits.answer_bytes
         self._passage = Passage(hops, container_headers(members), limits.seconds, most, answer_bytes=most)
 

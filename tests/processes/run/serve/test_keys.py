@@ -293,6 +293,8 @@ def test_programs_send_their_key(plain: Keyed, tmp_path: Path) -> None:
         Client(address, key="a\nb")
     assert said("ask", address, f"{tmp_path / 'one.json'}", "--key", f"@{tmp_path / 'key'}").startswith("0 ")
     assert said("ask", address, f"{tmp_path / 'one.json'}").startswith("1 tfs-proxy: 401: a key is needed")
+    assert said("ask", address, f"{tmp_path / 'one.json'}", "--key", f"@{plain.folder / 'keys'}")[0] == "0"
+    assert said("ask", address, f"{tmp_path / 'one.json'}", "--key", f"ann {ANN}").startswith("0 ")
     assert "nothing can't be read" in said("ask", address, "-", "--key", "@nothing")
     job = ("transform", "--input", f"{tmp_path / 'one.json'}", "-o", f"{tmp_path / 'out'}")
     assert said(*job, "--endpoint", address, "--key", ANN).startswith("0 ")

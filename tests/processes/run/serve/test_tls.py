@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import boto3
 import grpc
 import pytest
+from botocore.exceptions import ClientError
 
 from support import gates
 from support.archives import NEEDS_NGINX, pack
@@ -147,11 +149,13 @@ def test_changed_files_are_taken_up_and_no_request_is_lost(archive: Path, tmp_pa
         assert stack.log.count("nginx takes it up") == 2
 
 
-@pytest.mark.parametrize("kind", ["many models", "pipeline"])
-def test_many_models_and_pipelines_have_it_too(kind: str, archive: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["one archive", "many models", "pipeline"])
+def test_all_kinds_have_it_and_send_boto3_elsewhere(kind: str, archive: Path, tmp_path: Path) -> None:
     """Processes within a pipeline speak without it; tools are told of the CA."""
     authority = Authority(tmp_path)
-    key, words = authority.sign("server"), ["--multi-model", str(archive.parent)]
+    key, words = authority.sign("server"), [str(archive)]
+    if kind == "many models":
+        words = ["--multi-model", str(archive.parent)]
     if kind == "pipeline":
         words = [str(archive), str(archive)]
     with serving(*words, env=files(authority, key), tls=authority.context()) as stack:
@@ -161,8 +165,12 @@ def test_many_models_and_pipelines_have_it_too(kind: str, archive: Path, tmp_pat
         with Client(url, ca=str(authority.path)) as client:
             assert client.is_ready()
             assert client.invoke(b"", "text/plain", target_model=archive.name).body == b"answered"
-        with Client(url, retries=0) as client, pytest.raises(NotAnswered, match="certificate"):
+        with Client(url, retries=0) as client, pytest.raises(NotAnswered, match="--ca FILE"):
             client.invoke(b"", "text/plain")
+        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "eu-west-1"}
+        runtime = boto3.client("sagemaker-runtime", endpoint_url=url, verify=str(authority.path), **keys)
+        with pytest.raises(ClientError, match=r"\(404\) .*: this is a container, .*`tfs-proxy endpoint`"):
+            runtime.invoke_endpoint(EndpointName="m", Body=b"")
         if kind == "pipeline":
             (tmp_path / "in.txt").write_text("a\nb\n")
             sent = ["--content-type", "text/plain", "--ca", f"{authority.path}"]

@@ -140,6 +140,7 @@ def test_container_s_error_is_a_model_error_with_its_members(
         ({"TargetVariant": "many", "TargetModel": "none"}, "none"),
         ({"TargetVariant": "many", "TargetModel": "../config.json"}, "must be a path below"),
         ({"TargetVariant": "many", "TargetModel": "//config.json"}, "must be a path below"),
+        ({"TargetVariant": "one", "TargetModel": "a"}, "TargetModel can't be used here"),
         ({"TargetVariant": "direct"}, "TargetContainerHostname is missing"),
         ({"TargetVariant": "direct", "TargetContainerHostname": "third"}, "third"),
         ({"InferenceComponentName": "none"}, "Inference component none"),

@@ -207,6 +207,10 @@ IGNORED: dict[str, tuple[list[str], str]] = {
     "code in the model folder": (["half/code/inference.py"], "half/code/ is ignored"),
     "a script at the top": (["inference.py"], "inference.py is ignored: it must be code/inference.py"),
     "requirements at the top": (["requirements.txt"], "requirements.txt is ignored: it must be"),
+    "requirements in lib": (
+        ["code/inference.py", "code/lib/requirements.txt"],
+        "code/lib/requirements.txt is ignored: it must be code/requirements.txt",
+    ),
     "requirements beside lib": (
         ["code/inference.py", "code/requirements.txt", "code/lib/x.py"],
         "code/requirements.txt is ignored, because code/lib/ holds the packages",
