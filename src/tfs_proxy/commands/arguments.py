@@ -68,9 +68,10 @@ def add_attribute_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _key(text: str) -> str:
     try:
-        key = _first_line(Path(text[1:]).read_text(encoding="utf-8")) if text.startswith("@") else text
-        if len(words := key.split()) == len(("NAME", "KEY")):
-            key = words[1]
+        given = Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
+        lines = [line.split() for line in given.splitlines() if not line.startswith("#")]
+        first, *rest = next(filter(None, lines), [""])
+        key = " ".join(rest) or first  # the server's file has a name first
         bearer(key)
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text[1:]} can't be read: {error.strerror}") from None
@@ -78,12 +79,6 @@ def _key(text: str) -> str:
         where = f"of {text[1:]} " if text.startswith("@") else ""
         raise argparse.ArgumentTypeError(f"the key {where}must be ASCII without spaces") from None
     return key
-
-
-def _first_line(text: str) -> str:
-    """The first line that is neither empty nor a comment, as the server reads its file."""
-    lines = [line.strip() for line in text.splitlines()]
-    return next((line for line in lines if line and not line.startswith("#")), "")
 
 
 def at_least_one(text: str) -> int:

@@ -138,7 +138,7 @@ def _tried(prepared: Prepared, settings: Settings, workspace: Workspace) -> tupl
     Raises ScriptLoadError for a script that can't be used.
     """
     layout = prepared.served.layout
-    warnings = [*prepared.warnings, *server_warnings(prepared.served, prepared.load_faults)]
+    warnings = [*prepared.warnings, *server_warnings(prepared.served)]
     if missing := try_script(prepared, workspace):
         return warnings, [f"Not checked: {missing}"]
     names = read_ast_names(layout.script)

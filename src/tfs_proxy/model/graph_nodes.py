@@ -37,7 +37,6 @@ def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
         return frozenset(op for op in ops if content.find(bytes((0x12, len(op))) + op.encode()) >= 0)
 
 
-INPUT_OPS = frozenset({"Placeholder", "PlaceholderWithDefault"})
 IDLE_OPS = frozenset({"Assert", "Const", "NoOp"})
 ENDS_SHOWN = 8
 
@@ -45,16 +44,16 @@ ENDS_SHOWN = 8
 def ends_of(path: Path) -> tuple[list[str], list[str]]:
     """Nodes of the GraphDef in a file that take requests, and those whose outputs no other node takes.
 
-    At most `ENDS_SHOWN` of each; none if the file holds no GraphDef.
+    Of the latter at most `ENDS_SHOWN`; none of either if the file holds no GraphDef.
     """
     try:
         nodes = nodes_of(mapped(path))
     except (MalformedProtobuf, OSError):
-        return [], []
-    used = {source for node in nodes.values() for source in node.inputs}
-    inputs = [name for name, node in nodes.items() if node.op in INPUT_OPS]
-    outputs = [name for name, node in nodes.items() if name not in used and node.op not in IDLE_OPS]
-    return inputs[:ENDS_SHOWN], [name for name in outputs if name not in inputs][:ENDS_SHOWN]
+        nodes = {}
+    inputs = [name for name, node in nodes.items() if node.op.startswith("Placeholder")]
+    known = {source for node in nodes.values() for source in node.inputs}.union(inputs)
+    outputs = [name for name, node in nodes.items() if name not in known and node.op not in IDLE_OPS]
+    return inputs, outputs[:ENDS_SHOWN]
 
 
 def fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
@@ -76,15 +75,11 @@ def functions_in(graph: memoryview) -> Iterator[tuple[str, memoryview]]:
             yield text(next(fields(signature, NAME), NOTHING)), function
 
 
-def op_types(graph: memoryview) -> frozenset[str]:
-    """Types of all nodes of a GraphDef and its functions, but for calls of these functions."""
-    functions = dict(functions_in(graph))
-    bodies = [
-        fields(graph, NODES),
-        *(fields(function, FUNCTION_NODES) for function in functions.values()),
-    ]
-    types = {bytes(next(fields(node, OP), NOTHING)) for body in bodies for node in body}
-    return frozenset(op.decode(errors="replace") for op in types).difference(functions)
+def all_nodes(graph: memoryview) -> Iterator[memoryview]:
+    """Serialized NodeDefs of a GraphDef, and of its functions."""
+    yield from fields(graph, NODES)
+    for _, function in functions_in(graph):
+        yield from fields(function, FUNCTION_NODES)
 
 
 class GraphNode(Struct, frozen=True):

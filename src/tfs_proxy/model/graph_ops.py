@@ -17,15 +17,15 @@ from tfs_proxy.model.graph_nodes import (
     BINARY_FILE,
     FUNCTION_NODES,
     NAME,
-    NODES,
+    OP,
     PICTURE_OPS,
     GraphNode,
+    all_nodes,
     ancestors,
     fields,
     functions_in,
     graphs_in,
     nodes_of,
-    op_types,
     ops_in,
 )
 from tfs_proxy.values.errors import DiscoveryError
@@ -53,14 +53,7 @@ def graph_size(folder: Path, most_nodes: int) -> GraphSize | None:
     if not path.is_file():
         return None
     try:
-        parts = (
-            node
-            for graph in graphs_in(folder)
-            for node in chain(
-                fields(graph, NODES),
-                *(fields(function, FUNCTION_NODES) for _, function in functions_in(graph)),
-            )
-        )
+        parts = chain.from_iterable(map(all_nodes, graphs_in(folder)))
         nodes = sum(1 for _ in islice(parts, most_nodes + 1))
     except MalformedProtobuf as error:
         raise DiscoveryError(f"The graph in {path} is damaged: {error}.") from None
@@ -76,7 +69,7 @@ VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 DECISION_FORESTS = "SimpleML"
 """Beginning of the names of TensorFlow Decision Forests' ops, which only the official model server has."""
 
-ONLY_OWN = "only a server that was built with the library which registers it can run it."
+NO_SERVER = "neither tensorflow_model_server nor the embedded server"
 RESTORING_OPS = frozenset({"RestoreV2", "VarHandleOp"})
 
 
@@ -92,21 +85,24 @@ def unknown_ops(ops: Iterable[str]) -> list[str]:
     return [op for op in ops if op not in known and not op.startswith(DECISION_FORESTS)]
 
 
-def rare_ops(folder: Path) -> Iterator[tuple[str, str]]:
-    """Ops of the SavedModel in ``folder`` that not each model server has, and clauses that say who does.
+def rare_ops(folder: Path) -> Iterator[str]:
+    """Say of ops of the SavedModel in ``folder`` that not each model server has which one has them.
 
     Raises DiscoveryError if it is damaged.
     """
     if not (folder / BINARY_FILE).is_file():
         return
     try:
-        ops = sorted({op for graph in graphs_in(folder) for op in op_types(graph)})
+        graphs = graphs_in(folder)
+        functions = {name for graph in graphs for name, _ in functions_in(graph)}
+        nodes = chain.from_iterable(map(all_nodes, graphs))
+        ops = sorted({text(next(fields(node, OP), NOTHING)) for node in nodes} - functions)
     except MalformedProtobuf as error:
         raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None
     for op in unknown_ops(ops)[:1]:
-        yield op, f"which neither tensorflow_model_server nor the embedded server has: {ONLY_OWN}"
+        yield f"uses the op {op}, which {NO_SERVER} has: only one built with the library that registers it."
     for op in [op for op in ops if op.startswith(DECISION_FORESTS)][:1]:
-        yield op, "of Decision Forests: tensorflow_model_server has it, the embedded server has not."
+        yield f"uses Decision Forests' op {op}: tensorflow_model_server has it, the embedded server has not."
 
 
 def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:

@@ -99,8 +99,9 @@ def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[Store
 def keys_below(address: str) -> Iterator[str]:
     """Keys below ``address``, which ends with a slash, relative to it. Raises ArchiveError."""
     if address.startswith(WEB_SCHEMES):
-        shown = shown_address(address)
-        raise ArchiveError(f"{shown} can't be listed: give a prefix at s3://, gs:// or az://.")
+        raise ArchiveError(
+            f"{shown_address(address)} can't be listed: give a prefix at s3://, gs:// or az://."
+        )
     store, prefix = _store_of(address)
     with _store_errors(address):
         yield from (item.key.removeprefix(prefix) for item in _listed(store, prefix))
@@ -178,9 +179,8 @@ def _fetch(store: Any, item: StoredObject, path: Path, add: Callable[[int], None
     add(0)
     with path.open("wb") as file:
         while (at := file.tell()) < item.size:
-            part = {"range": (at, min(at + PART_BYTES, item.size))}
             try:
-                file.write(_read(store, item, part))
+                file.write(_read(store, item, at, min(at + PART_BYTES, item.size)))
             except NotSupportedError:  # a web server without ranges
                 for chunk in _pieces(obstore.get(store, item.key), item, item.size):
                     file.write(chunk)
@@ -189,16 +189,17 @@ def _fetch(store: Any, item: StoredObject, path: Path, add: Callable[[int], None
             add(file.tell() - at)
 
 
-def _read(store: Any, item: StoredObject, options: Any) -> bytes:
+def _read(store: Any, item: StoredObject, begin: int, end: int) -> bytes:
     """Read a range of an object, again if the connection breaks."""
     import obstore
     from obstore.exceptions import GenericError
 
-    begin, end = options["range"]
     attempt = 0
     while True:
         try:
-            return b"".join(_pieces(obstore.get(store, item.key, options=options), item, end - begin))
+            return b"".join(
+                _pieces(obstore.get(store, item.key, options={"range": (begin, end)}), item, end - begin)
+            )
         except GenericError:
             attempt += 1
             if attempt == ATTEMPTS:
@@ -217,8 +218,6 @@ def _pieces(answer: Any, item: StoredObject, size: int) -> Iterator[bytes]:
         if left < 0:
             raise changed
         yield piece
-    if left:
-        raise changed
 
 
 @contextlib.contextmanager

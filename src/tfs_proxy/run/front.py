@@ -60,7 +60,7 @@ class Front(Children):
         self._grpc_sockets: Mapping[int, Path] = {}
         self._proxy: NginxProxy | None = None
         self._grpc_port: Listener | None = None  # held for the translator if there is no nginx
-        self._miscounting: int | None = None  # the start of nginx whose count is wrong
+        self._lost_requests = False
 
     def in_start_order(self) -> list[ChildProcess]:
         return [child for child in (self.translator, self.nginx) if child is not None]
@@ -70,12 +70,12 @@ class Front(Children):
         return super()._is_down(child) and child is not self.translator
 
     def _hear(self, name: str, line: str) -> None:
-        if self.nginx is not None and name == self.nginx.name and WORKER_DIED.match(line):
-            self._miscounting = self.nginx.starts
+        super()._hear(name, line)
+        self._lost_requests |= WORKER_DIED.match(line) is not None
 
     def in_flight(self, by_nginx: int) -> int:
-        """Number of requests that clients wait for, which is ``by_nginx`` as long as no worker of it died."""
-        if self.nginx is None or self.nginx.starts != self._miscounting:
+        """Number of requests that clients wait for, which is ``by_nginx`` until a worker of it has died."""
+        if not self._lost_requests:
             return by_nginx
         ports = [listener.getsockname()[1] for listener in self.public()]
         return min(by_nginx, sockets.connections(ports))

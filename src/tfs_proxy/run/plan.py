@@ -157,7 +157,6 @@ def deployment_of(
             script_seconds,
             settings.wait_time_seconds,
             settings.max_wait_seconds,
-            settings.script_setting(script_seconds),
         ),
         doors=doors_of(served.script, served.script_model, settings),
         guard=GuardOptions(guard.origins, guard.hosts, guard.is_local),

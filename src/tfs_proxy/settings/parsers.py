@@ -329,8 +329,9 @@ def closed_on_sagemaker(
 
 def check_secured(values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Raise SettingsError for keys or TLS on SageMaker, for spaces in place of a file, and for lone files."""
-    if blank := [name for name in SECURED if environ.get(name) and not environ[name].strip()]:
-        raise SettingsError(f"{blank[0]} is spaces alone: it names a file, and empty stands for none.")
+    for variable in SECURED:
+        if environ.get(variable, "").isspace():
+            raise SettingsError(f"{variable} is spaces alone: it names a file, and empty stands for none.")
     given = [variable for variable, field in SECURED.items() if values[field] is not None]
     platform = next((name for name in SAGEMAKER_VARIABLES if environ.get(name, "").strip()), None)
     if given and platform is not None:

@@ -314,16 +314,6 @@ class Settings(UseSettings):
             given=self.given | {_ROWS["gunicorn_workers"].variable},
         )
 
-    def script_setting(self, script_seconds: float) -> str:
-        """The setting, with its value, that gives scripts ``script_seconds``."""
-        request_seconds, row = self.request_timeout_seconds, _ROWS["request_timeout_seconds"]
-        if script_seconds != request_seconds + min(rows.LONGER_SECONDS, request_seconds):
-            row = _ROWS["nginx_proxy_read_timeout_seconds"]
-            longer_seconds = self.nginx_proxy_read_timeout_seconds - script_seconds
-            if row.variable not in self.given or longer_seconds != 2 * rows.LONGER_SECONDS:
-                row = _ROWS["gunicorn_timeout_seconds"]
-        return f"{row.variable}={getattr(self, row.field):g}"
-
     @property
     def rest_api(self) -> bool:
         return "v1" in self.doors

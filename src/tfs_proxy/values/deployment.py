@@ -46,16 +46,12 @@ class BodyLimits(Struct, frozen=True):
 
 
 class TimeLimits(Struct, frozen=True):
-    """Seconds for a model server's call, for a script's answer, to load both, and to wait for a worker.
-
-    ``script_setting`` is the setting that the second follows from, with its value.
-    """
+    """Seconds for a model server's call, for a script's answer, to load both, and to wait for a worker."""
 
     request_seconds: float
     script_seconds: float = 65.0
     load_seconds: float = 300.0
     wait_seconds: float = math.inf
-    script_setting: str = "TFS_PROXY_REQUEST_TIMEOUT_SECONDS"
 
 
 class Doors(Struct, frozen=True):

@@ -69,10 +69,8 @@ def s3_errors(address: str, error_type: type[TfsProxyError]) -> Iterator[None]:
         refused = error.__context__  # an upload in parts failed
         if isinstance(refused, boto.ClientError):
             raise error_type(_refusal(address, error_code(refused.response))) from error
-        cause = getattr(error, "kwargs", {}).get("error")  # boto3 tells all that it can't reach alike
-        why = f": {str(cause).rpartition(': ')[2]}" if cause else ""
         raise error_type(
-            f"{address} can't be reached ({one_line(error)}{why}): check the network, "
+            f"{address} can't be reached ({one_line(error)}): check the network, "
             "AWS_ENDPOINT_URL_S3, AWS_REGION and, for another CA, AWS_CA_BUNDLE."
         ) from error
 

@@ -15,6 +15,7 @@ from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.script.load import Script
 from tfs_proxy.serving.upstream.for_deployment import ForDeployment
 from tfs_proxy.serving.upstream.interface import Upstream
+from tfs_proxy.settings.rows import LONGER_SECONDS
 from tfs_proxy.values.deployment import BY_SCRIPT, OFF, Deployment
 from tfs_proxy.values.memory import Ledger
 from tfs_proxy.values.signature import Target
@@ -126,7 +127,10 @@ def create_app(
     ``owns_upstream``.
     """
     times = deployment.times
-    watch = DeadlineWatch(times.script_seconds, deployment.script_folder, times.script_setting)
+    setting = f"TFS_PROXY_REQUEST_TIMEOUT_SECONDS={times.request_seconds:g}"
+    if not times.request_seconds < times.script_seconds <= times.request_seconds + LONGER_SECONDS:
+        setting = "by the timeouts of gunicorn and nginx"
+    watch = DeadlineWatch(times.script_seconds, deployment.script_folder, setting)
     known = {deployment.default_model, *deployment.models}
     app = ContainerApp(watch, known, middleware=[Entrance(deployment)])
     install(app, one_of_many=deployment.loaded_as is not None)

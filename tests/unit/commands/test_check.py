@@ -161,7 +161,7 @@ WARNED: dict[str, tuple[dict[str, str | bytes], str]] = {
     ),
     "an op that one server has": (
         {"m/1/saved_model.pb": graph(b"SimpleMLLoadModelFromPath")},
-        "tensorflow_model_server has it, the embedded server has not",
+        "op SimpleMLLoadModelFromPath: tensorflow_model_server has it, the embedded server has not",
     ),
 }
 

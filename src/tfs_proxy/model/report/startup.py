@@ -5,7 +5,7 @@ It runs nothing: it reads the files of SavedModels and the syntax of the script.
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -156,15 +156,12 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     )
 
 
-def server_warnings(served: Served, load_faults: Iterable[str]) -> Iterator[str]:
-    """Warn those who start no model server of ops that not each has, unless ``load_faults`` do."""
-    said = " ".join(load_faults)
+def server_warnings(served: Served) -> Iterator[str]:
+    """Warn those who start no model server of ops that not each has; as `Report.warning_lines`."""
     for model in served.models:
         for version, folder in model.versions.items():
-            for op, who in rare_ops(folder):
-                text = f"{model.name} version {version} uses the op {op}, {who}"
-                if f" op {op}," not in said:
-                    yield f"Warning: {printable(text)}"
+            for fault in rare_ops(folder):
+                yield f"Warning: {model.name} version {version} {printable(fault)}"
 
 
 Summaries = Mapping[tuple[str, int], SavedModelSummary | None]

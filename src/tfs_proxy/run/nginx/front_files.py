@@ -1,7 +1,6 @@
 """Files of keys and TLS: read at the start, and again once their content has changed."""
 
 import asyncio
-import errno
 import logging
 import signal
 from collections.abc import Callable, Mapping
@@ -19,7 +18,6 @@ CERTIFICATE, KEY, CLIENT_CA = "TFS_PROXY_TLS_CERTIFICATE", "TFS_PROXY_TLS_KEY", 
 SECRET: Final = frozenset({API_KEYS, ADMIN_KEYS, KEY})
 """Variables whose value people take for the secret, and not for the name of its file."""
 
-NAMES_NONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 LOOK_SECONDS: Final = 1.0
 """Between two looks; two that see the same show that a change is complete."""
 
@@ -44,7 +42,7 @@ class FrontFiles:
                     raise SettingsError(f"{variable}={path} can't be used: it is not a file.")
                 contents[variable] = Path(path).read_bytes()
             except OSError as error:
-                if variable in SECRET and error.errno in NAMES_NONE:
+                if variable in SECRET and not isinstance(error, PermissionError):
                     raise SettingsError(
                         f"{variable} can't be used: it names a file, and there is none of this name. The "
                         "value is not shown, since it may be the secret itself."

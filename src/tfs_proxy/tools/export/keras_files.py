@@ -94,9 +94,12 @@ OLD = 2
 """The generation of Keras whose files tf-keras reads."""
 
 ALLOW = "If you trust whoever made it, --allow-code lets it run that code."
-IN_YOUR_PROGRAM = "in the program that defines them, and pack the folder"
+EXPORT_YOURSELF = (
+    "write model.export(FOLDER) in the program that defines them, for a subclassed model with "
+    "input_signature=[tf.TensorSpec(SHAPE, DTYPE)] (in Keras 2 by ExportArchive.add_endpoint), and pack the "
+    "folder"
+)
 OUT_OF_MEMORY = "ResourceExhaustedError"
-BUILT_OF_LAYERS = frozenset({"Sequential", "Functional", "Model"})
 UNKNOWN_NAMES = (
     "Could not locate",
     "Cannot deserialize object of type",
@@ -128,7 +131,7 @@ def export(request: ExportRequest) -> ExportReport:
         )
         raise ExportError(
             f"{path} can't be loaded without the code of its own classes ({names}), which is not in the "
-            f"file: {export_yourself(description.config)}."
+            f"file: {EXPORT_YOURSELF}."
         )
     keras, name = _keras(description)
     with _explained(path, description, name, keras.__version__):
@@ -183,22 +186,12 @@ def _advice(text: str, description: KerasDescription, version: str) -> str:
     is_newer = _numbers(description.version) > _numbers(version)
     if not is_newer and any(words in text for words in UNKNOWN_NAMES):
         also = "" if description.generation == OLD else " If it is an .h5 file of Keras 3, save it as .keras."
-        return f"If it has classes of its own, {export_yourself(description.config)}.{also}"
+        return f"If it has classes of its own, {EXPORT_YOURSELF}.{also}"
     if description.version and description.version != version:
         return f"It was saved by Keras {description.version}: try it with that version."
     if "is not a valid scope name" in text:
         return "That is the name of a layer: set its name to letters, digits and _, and save the model again."
     return "Export it where it was made with model.export(FOLDER), and pack the folder."
-
-
-def export_yourself(config: Any) -> str:
-    """Advice for a model whose classes are not in its file; a subclassed one does not tell its inputs."""
-    if isinstance(config, Mapping) and config.get("class_name") in BUILT_OF_LAYERS:
-        return f"write model.export(FOLDER) {IN_YOUR_PROGRAM}"
-    return (
-        "write model.export(FOLDER, input_signature=[tf.TensorSpec(SHAPE, DTYPE)]), or in Keras 2 "
-        f"ExportArchive.add_endpoint with that input_signature, {IN_YOUR_PROGRAM}"
-    )
 
 
 def _numbers(version: str) -> list[int]:

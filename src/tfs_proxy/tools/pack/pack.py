@@ -91,7 +91,7 @@ def pack(
         if prepared.model_faults:
             raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
         missing = try_script(prepared, workspace)
-        warnings = [*prepared.warnings, *server_warnings(prepared.served, prepared.load_faults)]
+        warnings = [*prepared.warnings, *server_warnings(prepared.served)]
         if missing:
             warnings.append(f"Warning: {missing}")
         warmed = () if warmup is None else warm_up(prepared, workspace, warmup)

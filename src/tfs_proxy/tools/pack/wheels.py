@@ -1,8 +1,6 @@
 """Wheels of a script's requirements, downloaded by pip for the machines that will serve it."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +12,6 @@ from pathlib import Path
 
 from tfs_proxy.values.errors import RequirementsError, SettingsError
 from tfs_proxy.values.names import printable
-from tfs_proxy.values.processes import signal_at_death_of
 
 OLDEST_GLIBC, NEWEST_GLIBC = 5, 39
 """Wheels of manylinux_2_N: the images have glibc 2.39 (GPU) and 2.41 (CPU)."""
@@ -73,7 +70,6 @@ def _run(argv: list[str], requirements: Path, python: str, cancelled: threading.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        preexec_fn=signal_at_death_of(os.getpid(), signal.SIGKILL),  # noqa: PLW1509 - no thread holds a lock
     )
     try:
         output = None

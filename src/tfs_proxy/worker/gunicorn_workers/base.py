@@ -129,6 +129,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         stages.follow(app.known)
         self.watch, self.first_call, self.health = app.watch, app.first_call, app.health
         self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
+        self.closing.callback(self.begun.close)
         captured = app if self.capture is None else self.capture.around(app)
         headers = partial(stages_for_nginx, wanted) if self.lines is None else None
         self.wsgi = RequestBoundary(captured, self.begun, app.watch, observers, headers_for_nginx=headers)
@@ -159,8 +160,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         # If the supervisor kills the worker, this is not reached.
         if self.capture is not None:
             self.capture.close()
-        if self.begun is not None:
-            self.begun.close()
         self.reports.send_last()
         if self.watch.hangs:
             log.info("all other requests have been answered: this worker ends")

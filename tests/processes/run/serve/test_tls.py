@@ -167,8 +167,8 @@ def test_all_kinds_have_it_and_send_boto3_elsewhere(kind: str, archive: Path, tm
             assert client.invoke(b"", "text/plain", target_model=archive.name).body == b"answered"
         with Client(url, retries=0) as client, pytest.raises(NotAnswered, match="--ca FILE"):
             client.invoke(b"", "text/plain")
-        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "eu-west-1"}
-        runtime = boto3.client("sagemaker-runtime", endpoint_url=url, verify=str(authority.path), **keys)
+        account = boto3.Session("a", "b", region_name="eu-west-1")
+        runtime = account.client("sagemaker-runtime", endpoint_url=url, verify=str(authority.path))
         with pytest.raises(ClientError, match=r"\(404\) .*: this is a container, .*`tfs-proxy endpoint`"):
             runtime.invoke_endpoint(EndpointName="m", Body=b"")
         if kind == "pipeline":
