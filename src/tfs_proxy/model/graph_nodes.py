@@ -1,7 +1,7 @@
 """Nodes of a SavedModel's graph, and the ops in it, read without tensorflow.
 
-Field numbers are those of tensorflow/core/framework/graph.proto, function.proto, node_def.proto and
-attr_value.proto.
+Field numbers are those of tensorflow/core/protobuf/meta_graph.proto and of
+tensorflow/core/framework/graph.proto, function.proto, node_def.proto and attr_value.proto.
 """
 
 import mmap
@@ -13,10 +13,13 @@ from msgspec import Struct
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, text, views
 
 BINARY_FILE = "saved_model.pb"
-META_GRAPHS, GRAPH_DEF = 2, 2
+SERVE_TAG = "serve"
+META_GRAPHS, META_INFO, GRAPH_DEF, INFO_TAGS = 2, 1, 2, 4
 NODES, LIBRARY = 1, 2
-FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODES = 1, 1, 3
+FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODES, FUNCTION_RESULTS, FUNCTION_EFFECTS = 1, 1, 3, 4, 6
 NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
+VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
+BRANCHING_OPS = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
 
 
@@ -62,9 +65,19 @@ def fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
 
 
 def graphs_in(folder: Path) -> list[memoryview]:
-    """Serialized GraphDefs of ``folder/saved_model.pb``; raises MalformedProtobuf and OSError."""
-    metas = fields(mapped(folder / BINARY_FILE), META_GRAPHS)
-    return [graph for meta in metas for graph in fields(meta, GRAPH_DEF)]
+    """Serialized GraphDefs of ``folder/saved_model.pb`` that are served; all of them if none is tagged so.
+
+    Raises MalformedProtobuf and OSError.
+    """
+    metas = list(fields(mapped(folder / BINARY_FILE), META_GRAPHS))
+    served = [meta for meta in metas if tags_of(meta) == [SERVE_TAG]]
+    return [graph for meta in served or metas for graph in fields(meta, GRAPH_DEF)]
+
+
+def tags_of(meta_graph: memoryview) -> list[str]:
+    """Tags of a serialized MetaGraphDef, sorted."""
+    infos = fields(meta_graph, META_INFO)
+    return sorted(text(tag) for info in infos for tag in fields(info, INFO_TAGS))
 
 
 def functions_in(graph: memoryview) -> Iterator[tuple[str, memoryview]]:
@@ -130,3 +143,44 @@ def ancestors(nodes: Mapping[str, GraphNode], tensors: Iterable[str]) -> dict[st
             found[name] = nodes[name]
             ahead.extend(nodes[name].inputs)
     return found
+
+
+class CallGraph:
+    """A GraphDef and its functions, which are read as they are called."""
+
+    def __init__(self, graph: memoryview) -> None:
+        self._nodes = nodes_of(graph)
+        self._functions = dict(functions_in(graph))
+
+    def reached(self, tensors: Iterable[str], *, branches: bool) -> Iterator[GraphNode]:
+        """Nodes that ``tensors`` of the graph need, with those of the functions that are called for them.
+
+        Without ``branches`` a condition calls none of its branches. Raises MalformedProtobuf.
+        """
+        ahead, seen = list(ancestors(self._nodes, tensors).values()), set[str]()
+        while ahead:
+            node = ahead.pop()
+            yield node
+            if branches or node.op not in BRANCHING_OPS:
+                called = _called(node) & self._functions.keys() - seen
+                ahead.extend(each for name in called for each in _needed(self._functions[name]))
+                seen |= called
+
+
+def _called(node: GraphNode) -> set[str]:
+    """Names that a node may call functions by: its op's, and those of the bodies of calls and loops."""
+    called = {node.op}
+    for _, value in node.attributes():
+        listed = (each for values in fields(value, VALUE_LIST) for each in fields(values, LIST_FUNCTION))
+        called |= {
+            text(next(fields(function, NAME), NOTHING))
+            for function in (*fields(value, VALUE_FUNCTION), *listed)
+        }
+    return called
+
+
+def _needed(function: memoryview) -> Iterable[GraphNode]:
+    """Nodes that a function's results and control outputs need; all of them if it has neither."""
+    nodes = nodes_of(function, FUNCTION_NODES)
+    ends = [*fields(function, FUNCTION_RESULTS), *fields(function, FUNCTION_EFFECTS)]
+    return (ancestors(nodes, (text(map_entry(end)[1]) for end in ends)) if ends else nodes).values()

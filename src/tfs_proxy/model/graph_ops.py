@@ -5,7 +5,8 @@ process that saved it. Field numbers are those of tensorflow/core/framework/grap
 node_def.proto and attr_value.proto.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from itertools import chain, islice
 from pathlib import Path
@@ -15,22 +16,19 @@ from msgspec import Struct
 
 from tfs_proxy.model.graph_nodes import (
     BINARY_FILE,
-    FUNCTION_NODES,
-    NAME,
     OP,
     PICTURE_OPS,
+    CallGraph,
     GraphNode,
     all_nodes,
-    ancestors,
     fields,
     functions_in,
     graphs_in,
-    nodes_of,
     ops_in,
 )
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature
-from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, text
+from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, numbers, text
 
 HEAVY_OPS: Final = (*("Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedConv2D"), *PICTURE_OPS)
 """Ops that take long with few weights."""
@@ -62,9 +60,6 @@ def graph_size(folder: Path, most_nodes: int) -> GraphSize | None:
 
 
 PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-BRANCHING_OPS = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
-
 
 DECISION_FORESTS = "SimpleML"
 """Beginning of the names of TensorFlow Decision Forests' ops, which only the official model server has."""
@@ -111,36 +106,61 @@ def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:
     A call in only one branch of a condition does not count. The graph is searched for the names of the
     ops first, and read only if it has one. Raises DiscoveryError if it is damaged.
     """
-    outputs = [[spec.tensor for spec in signature.outputs.values()] for signature in signatures]
-    if not outputs or not ops_in(folder, PYTHON_OPS):
+    if not ops_in(folder, PYTHON_OPS):
         return False
+    asked = list(_answering(folder, signatures, branches=False))
+    return bool(asked) and all(any(node.op in PYTHON_OPS for node in nodes) for _, nodes in asked)
+
+
+def _answering(
+    folder: Path, signatures: Iterable[Signature], *, branches: bool
+) -> Iterator[tuple[Signature, list[GraphNode]]]:
+    """Each signature of the served graph with the nodes that its outputs reach. Raises DiscoveryError."""
     try:
-        for graph in graphs_in(folder):
-            nodes = nodes_of(graph)
-            defined = functions_in(graph)
-            functions = {name: list(nodes_of(each, FUNCTION_NODES).values()) for name, each in defined}
-            if all(_reaches_python(ancestors(nodes, names).values(), functions) for names in outputs):
-                return True
+        for graph in graphs_in(folder)[:1]:
+            calls = CallGraph(graph)
+            for signature in signatures:
+                outputs = [spec.tensor for spec in signature.outputs.values()]
+                yield signature, list(calls.reached(outputs, branches=branches))
     except MalformedProtobuf as error:
         raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None
-    return False
 
 
-def _reaches_python(nodes: Iterable[GraphNode], functions: Mapping[str, list[GraphNode]]) -> bool:
-    ahead, seen = list(nodes), set[str]()
-    while ahead:
-        node = ahead.pop()
-        if node.op in PYTHON_OPS:
-            return True
-        if node.op in BRANCHING_OPS:
-            continue
-        called = {node.op}  # and the bodies of calls and loops
-        for _, value in node.attributes():
-            listed = (each for values in fields(value, VALUE_LIST) for each in fields(values, LIST_FUNCTION))
-            called |= {
-                text(next(fields(function, NAME), NOTHING))
-                for function in (*fields(value, VALUE_FUNCTION), *listed)
-            }
-        ahead.extend(each for name in called - seen for each in functions.get(name, ()))
-        seen |= called
-    return False
+FUSED_BATCH_NORMALIZATION: Final = re.compile(r"FusedBatchNorm(V\d)?")
+IS_TRAINING, VALUE_BOOL = "is_training", 5
+ASSIGNING_OPS: Final = re.compile(
+    r"((Resource)?StridedSlice)?Assign(Add|Sub)?(VariableOp)?|(Resource)?(Sparse)?Apply\w+"
+    r"|(Resource)?Scatter(Nd)?(Add|Div|Max|Min|Mul|Sub|Update)"
+)
+RANDOM_OPS: Final = re.compile(
+    r"Random(?!Dataset|GammaGrad|Get|Index|ShuffleQueue)\w+|(Parameterized)?TruncatedNormal\w*|Multinomial"
+    r"|SampleDistorted\w+|Stateful(Random|Standard|Truncated|Uniform)\w*|NonDeterministicInts|Rng\w+"
+    r"|\w+CandidateSampler"
+)
+STATELESS: Final = "Stateless"
+"""Beginning of the names of random ops that take their seed as an input."""
+
+
+def unsteady_parts(folder: Path, signatures: Iterable[Signature]) -> dict[str, tuple[str, ...]]:
+    """Parts of each signature by which a record's answer depends on other records and requests, as phrases.
+
+    Branches of conditions count. A random op that is given its seed counts if a variable is assigned, as
+    Keras' seeds are. Raises DiscoveryError if the graph is damaged.
+    """
+    parts = {}
+    for signature, nodes in _answering(folder, signatures, branches=True):
+        ops = sorted({node.op for node in nodes})
+        assigning = [op for op in ops if ASSIGNING_OPS.fullmatch(op)]
+        drawing = [op for op in ops if RANDOM_OPS.fullmatch(op.removeprefix(STATELESS) if assigning else op)]
+        phrases = ["FusedBatchNorm in training mode"] if any(map(_trains, nodes)) else []
+        phrases += [f"an assignment to a variable ({op})" for op in assigning[:1]]
+        phrases += [f"a random op ({op})" for op in drawing[:1]]
+        parts[signature.name] = tuple(phrases)
+    return parts
+
+
+def _trains(node: GraphNode) -> bool:
+    """True for a batch normalization that computes means of its batch, which is the op's default."""
+    if FUSED_BATCH_NORMALIZATION.fullmatch(node.op) is None:
+        return False
+    return bool(numbers(node.attribute(IS_TRAINING)).get(VALUE_BOOL, True))

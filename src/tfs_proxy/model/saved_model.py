@@ -17,9 +17,8 @@ from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
 
-SERVE_TAG = "serve"
-META_INFO, SIGNATURES, OBJECT_GRAPH = 1, 5, 7
-INFO_OPS, INFO_TAGS = 2, 4
+SIGNATURES, OBJECT_GRAPH = 5, 7
+INFO_OPS = 2
 LISTED_OP, LISTED_NAME = 1, 1
 SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
 TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
@@ -61,7 +60,9 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
         raise DiscoveryError(f"{path} cannot be read: {error}.") from None
     if not read:
         raise DiscoveryError(f"{path} is damaged: it holds no graph.")
-    served = next((graph for graph in read if graph.tags == ((SERVE_TAG,),)), SavedModelSummary(()))
+    served = next(
+        (graph for graph in read if graph.tags == ((graph_nodes.SERVE_TAG,),)), SavedModelSummary(())
+    )
     return replace(served, tags=tuple(tags for graph in read for tags in graph.tags), ops=read[0].ops)
 
 
@@ -70,7 +71,7 @@ def _of_graph(message: memoryview) -> SavedModelSummary:
     info, graph, from_objects = NOTHING, NOTHING, False
     signatures: dict[str, Signature] = {}
     for number, content in views(message):
-        if number == META_INFO:
+        if number == graph_nodes.META_INFO:
             info = content
         elif number == graph_nodes.GRAPH_DEF:
             graph = content
@@ -84,10 +85,9 @@ def _of_graph(message: memoryview) -> SavedModelSummary:
     outputs = [spec.tensor for signature in signatures.values() for spec in signature.outputs.values()]
     # Only TensorFlow 2 writes an object graph, and only its saver can lose variables.
     lost = lost_variables(graph, outputs) if from_objects else ()
-    tags = sorted(text(content) for number, content in views(info) if number == INFO_TAGS)
     listed = (part for number, part in views(dict(views(info)).get(INFO_OPS, NOTHING)) if number == LISTED_OP)
     ops = tuple(text(dict(views(op)).get(LISTED_NAME, NOTHING)) for op in listed)
-    return SavedModelSummary((tuple(tags),), signatures, lost, ops)
+    return SavedModelSummary((tuple(graph_nodes.tags_of(message)),), signatures, lost, ops)
 
 
 def read_signature(name: str, message: memoryview) -> Signature:

@@ -12,7 +12,13 @@ from msgspec import Struct
 
 from tfs_proxy.data.formats.framing import tfrecords
 from tfs_proxy.model.discover import DiscoveredModel
-from tfs_proxy.model.graph_ops import calls_python, misses_variables, rare_ops, unknown_ops
+from tfs_proxy.model.graph_ops import (
+    calls_python,
+    misses_variables,
+    rare_ops,
+    unknown_ops,
+    unsteady_parts,
+)
 from tfs_proxy.model.report.script import report_on_script, words_joined
 from tfs_proxy.model.report.served import Served
 from tfs_proxy.model.report.serving_flags import capacity
@@ -142,6 +148,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             *_ignored_code(layout),
             *_misplaced_code(layout, models),
             *(_leftovers(layout, models) if models else ()),
+            *_faults(models, read, _unsteady_notes),
             # A run of many models has told of them at its start.
             *(variable_notes(environ) if settings.loaded_as is None else ()),
         ),
@@ -257,6 +264,20 @@ def _answer_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
             "tf.numpy_function), which a SavedModel lacks. Export it with TensorFlow's own operations; "
             "Python goes into inference.py."
         )
+
+
+def _unsteady_notes(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
+    """Note what makes an answer depend on more than its record, which the model's author may mean."""
+    by_parts: dict[tuple[str, ...], list[str]] = {}
+    for name, parts in unsteady_parts(folder, summary.signatures.values()).items():
+        by_parts.setdefault(parts, []).append(name)
+    for parts, names in by_parts.items():
+        if parts:
+            yield (
+                f"answers {words_joined(names)} by way of {words_joined(parts)}: a record's answer may "
+                "change with the other records of its request, or from request to request. Unless you mean "
+                "that, as generators and agents do, export it with training=False."
+            )
 
 
 def _column_warnings(models: Sequence[ModelReport], columns: str | None) -> Iterator[str]:

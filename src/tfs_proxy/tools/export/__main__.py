@@ -27,21 +27,20 @@ def main(report_file: Path) -> None:
 
 def answer(request: ExportRequest) -> ExportReport:
     """Raises ExportError."""
-    if request.preprocessing is None:
-        return _exported(request)
-    if request.source.is_dir():
+    if request.preprocessing is not None and request.source.is_dir():
         return _added(request, request.preprocessing)
-    with tempfile.TemporaryDirectory(dir=request.target.parent, prefix=".export-") as folder:
-        saved_model = Path(folder, "model")
-        report = _exported(replace(request, target=saved_model))
-        added = _added(replace(request, source=saved_model), request.preprocessing)
-        return replace(report, warnings=report.warnings + added.warnings)
-
-
-def _exported(request: ExportRequest) -> ExportReport:
     from tfs_proxy.tools.export import keras_files
+    from tfs_proxy.tools.export.comparison import compare
 
-    return keras_files.export(request)
+    with tempfile.TemporaryDirectory(dir=request.target.parent, prefix=".export-") as folder:
+        target = request.target if request.preprocessing is None else Path(folder, "model")
+        report, exported = keras_files.export(replace(request, target=target))
+        warnings = report.warnings
+        if request.preprocessing is not None:
+            warnings += _added(replace(request, source=target), request.preprocessing).warnings
+        # Last, since TensorFlow numbers functions by what was traced before.
+        warnings += compare(exported, target)
+    return replace(report, warnings=warnings)
 
 
 def _added(request: ExportRequest, preprocessing: Preprocessing) -> ExportReport:

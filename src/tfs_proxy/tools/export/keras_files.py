@@ -3,12 +3,13 @@
 import logging
 import re
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.tools.export.child import ExportReport, ExportRequest
@@ -25,42 +26,57 @@ from tfs_proxy.values.names import identifier
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE
 
 
-def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
-    """Writes the SavedModel with one signature; the report has the inputs' names, in their order."""
+class Exported(Struct, frozen=True):
+    """A Keras model, the inputs of its signature in the structure that the model takes, and names of outputs.
+
+    ``by_output`` gives the names to what the model answers.
+    """
+
+    model: Any
+    specs: Any
+    by_output: Callable[[Any], dict[str, Any]]
+
+
+def export_named(keras: Any, model: Any, target: Path) -> tuple[ExportReport, Exported]:
+    """Writes the SavedModel with one signature; the report has the inputs' names, in their order.
+
+    Nested names are those of ``model.export``. Raises ExportError if two names become one.
+    """
     import tensorflow as tf
 
     # A Sequential model that was loaded has no `input`, and one with nested tensors has no such names.
     taken, given = getattr(model, "input", model.inputs), getattr(model, "output", model.outputs)
+    if isinstance(taken, list | tuple) and len(taken) == 1:
+        taken = taken[0]
     inputs, outputs = (
         _by_name(taken, [each.name for each in model.inputs]),
         _by_name(given, _answering(model)),
     )
     sent = {name: identifier(name) for name in inputs}
-    ordered = isinstance(taken, list | tuple) and len(taken) > 1
+    answers, endpoint = list(outputs), DEFAULT_SIGNATURE
     if len(set(sent.values())) < len(sent):
         raise ExportError(
             f"Two of the inputs {', '.join(map(repr, sent))} would have the same name in a SavedModel, whose "
             "inputs are named as Python's variables are: rename one, and save the model again."
         )
     if not inputs or not outputs:
-        model.export(str(target))
-        return ExportReport()
+        inputs, sent, endpoint = {}, {}, "serve"
+        answers = [f"output_{index}" for index in range(len(tf.nest.flatten(given)))]
+    keys = {id(tensor): sent[name] for name, tensor in inputs.items()}
 
-    def serve(named: Mapping[str, Any]) -> Mapping[str, Any]:
-        tensors = [named[key] for key in sent.values()]
-        by_key = isinstance(taken, dict)
-        answer = model(
-            dict(zip(sent, tensors, strict=True)) if by_key else tensors if ordered else tensors[0]
-        )
-        return _by_name(answer, list(outputs))
+    def spec(tensor: Any) -> Any:
+        return tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, keys.get(id(tensor), tensor.name))
 
-    specs = {
-        sent[name]: tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, sent[name])
-        for name, tensor in inputs.items()
-    }
+    def by_output(answer: Any) -> dict[str, Any]:
+        return _by_name(answer, answers) or dict(zip(answers, tf.nest.flatten(answer), strict=True))
+
+    def serve(tensors: Any) -> dict[str, Any]:
+        return by_output(model(tensors, training=False))
+
+    specs = tf.nest.map_structure(spec, taken)
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint(DEFAULT_SIGNATURE, serve, input_signature=[specs])
+    archive.add_endpoint(endpoint, serve, input_signature=[specs])
     archive.write_out(str(target))
     own_names = {name: key for name, key in sent.items() if name != key}
     renamed = tuple(
@@ -68,7 +84,8 @@ def export_named(keras: Any, model: Any, target: Path) -> ExportReport:
         "Python's variables are; all else takes either name."
         for name, key in own_names.items()
     )
-    return ExportReport(warnings=renamed, inputs=tuple(sent.values()), own_names=own_names)
+    report = ExportReport(warnings=renamed, inputs=tuple(sent.values()), own_names=own_names)
+    return report, Exported(model, specs, by_output)
 
 
 def _answering(model: Any) -> list[str]:
@@ -109,7 +126,7 @@ UNKNOWN_NAMES = (
 )
 
 
-def export(request: ExportRequest) -> ExportReport:
+def export(request: ExportRequest) -> tuple[ExportReport, Exported]:
     """Raises ExportError with advice."""
     path = request.source
     # A configuration of a few bytes may ask for terabytes of weights: that ends this process alone.
@@ -143,9 +160,9 @@ def export(request: ExportRequest) -> ExportReport:
                 "and save it again."
             )
         with in_the_same_order():
-            report = export_named(keras, model, request.target)
+            report, exported = export_named(keras, model, request.target)
         name_by_contents(request.target)
-    return replace(report, exporter=f"{name} {keras.__version__}")
+    return replace(report, exporter=f"{name} {keras.__version__}"), exported
 
 
 def _keras(description: KerasDescription) -> tuple[Any, str]:
@@ -222,6 +239,25 @@ def what_runs(config: Any) -> str | None:
 
     It completes "FILE is refused: "; None if everything in ``config`` is Keras' own.
     """
+    reasons = (_reason(node, owner) for node, owner in _objects(config))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def custom_classes(config: Any) -> Iterator[str]:
+    """Classes and functions that are not Keras' own, as far as ``config`` names their modules."""
+    for node, _ in _objects(config):
+        kind, module, registered = (node.get(key) for key in ("class_name", "module", "registered_name"))
+        package = module.split(".", maxsplit=1)[0] if isinstance(module, str) else "keras"
+        if isinstance(kind, str) and isinstance(registered, str) and ">" in registered:
+            yield _short(registered)
+        elif isinstance(kind, str) and package not in OWN_PACKAGES:
+            yield _short(f"{module}.{node.get('config') if kind == 'function' else kind}")
+        elif isinstance(kind, str) and ">" in kind:
+            yield _short(kind)
+
+
+def _objects(config: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """JSON objects in ``config``, each with the words for the model or layer that it is a part of."""
     waiting: list[tuple[Any, str]] = [(config, "the model")]
     while waiting:
         node, owner = waiting.pop()
@@ -229,32 +265,10 @@ def what_runs(config: Any) -> str | None:
             inner, kind = node.get("config"), node.get("class_name")
             name = inner.get("name") if isinstance(inner, Mapping) else None
             owner = f"layer {_short(name)} ({_short(kind)})" if isinstance(name, str) and kind else owner
-            reason = _reason(node, owner)
-            if reason is not None:
-                return reason
+            yield node, owner
             waiting.extend((child, owner) for child in node.values())
         elif isinstance(node, list):
             waiting.extend((child, owner) for child in node)
-    return None
-
-
-def custom_classes(config: Any) -> Iterator[str]:
-    """Classes and functions that are not Keras' own, as far as ``config`` names their modules."""
-    waiting = [config]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Mapping):
-            kind, module, registered = (node.get(key) for key in ("class_name", "module", "registered_name"))
-            package = module.split(".", maxsplit=1)[0] if isinstance(module, str) else "keras"
-            if isinstance(kind, str) and isinstance(registered, str) and ">" in registered:
-                yield _short(registered)
-            elif isinstance(kind, str) and package not in OWN_PACKAGES:
-                yield _short(f"{module}.{node.get('config') if kind == 'function' else kind}")
-            elif isinstance(kind, str) and ">" in kind:
-                yield _short(kind)
-            waiting.extend(node.values())
-        elif isinstance(node, list):
-            waiting.extend(node)
 
 
 def _reason(node: Mapping[str, Any], owner: str) -> str | None:
