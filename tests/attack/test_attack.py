@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from attack import amplification, answers, bombs, counts, exhaustion, full_disk, fuzzing, keyed, kills
+from attack import (
+    amplification,
+    answers,
+    bombs,
+    counts,
+    exhaustion,
+    full_disk,
+    fuzzing,
+    keyed,
+    kills,
+    tensors,
+)
 from attack.findings import fallen
 from attack.fronts import Front, all_fronts, kinds
 from attack.raw_http.attack import CASES, attack
@@ -35,6 +46,7 @@ ANSWERS = 1000 if LONG else 50
 KILLS = 24 if LONG else 6
 KILLED = kinds() if LONG else (FRONT,)
 EFFORT = fuzzing.Effort(inputs=500_000 if LONG else 100_000, seconds=160 if LONG else 10, group=18)
+TENSORS = int(os.environ.get("TENSORS", "20000" if LONG else "2000"))
 COUNTED = int(os.environ.get("COUNTED_REQUESTS", "3000"))
 STRIKES = 6 if COUNTED < 100_000 else 20
 
@@ -108,6 +120,11 @@ def test_parsers_refuse_in_words(tmp_path: Path) -> None:
     findings = fuzzing.attack(tmp_path, EFFORT)
     assert sum(finding.tried for finding in findings) > 1000
     assert fallen(findings) == ""
+
+
+def test_odd_tensors_end_nothing(tmp_path: Path) -> None:
+    """Whatever shape, type, nesting and contents they have: the embedded server answers each in words."""
+    assert fallen(tensors.attack(tmp_path, TENSORS)) == ""
 
 
 @pytest.mark.parametrize("name", KILLED)

@@ -39,11 +39,17 @@ def of_memory(error: PayloadTooLarge | Overloaded) -> ServingError:
     return ServingError(GrpcCode.UNAVAILABLE if is_late else GrpcCode.INVALID_ARGUMENT, str(error))
 
 
-def too_many_dimensions(alias: str, dimensions: int) -> ServingError:
+MAX_STRING_DIMENSIONS = 32
+"""Most dimensions of strings: the iterators by which TensorFlow's binding walks them have no more, and end
+the process."""
+
+
+def too_many_dimensions(subject: str, dimensions: int, *, strings: bool = False) -> ServingError:
     """The refusal of a tensor that no numpy array can hold: a limit of this server, not of TF Serving."""
+    most = f"{MAX_STRING_DIMENSIONS} of strings" if strings else f"{MAX_DIMENSIONS}"
     return invalid(
-        f'The tensor "{alias}" has {dimensions} dimensions; the embedded model server takes and gives at '
-        f"most {MAX_DIMENSIONS}. Reshape it, or use tensorflow_model_server."
+        f"{subject} has {dimensions} dimensions; the embedded model server takes and gives at most {most}. "
+        "Reshape it, or use tensorflow_model_server."
     )
 
 

@@ -1,5 +1,6 @@
 """Tensors that numpy has no type or no rank for go over gRPC into the embedded server and back."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,25 @@ def test_tensors_of_too_many_dimensions_are_refused(predict: Predict, rank: int)
 def test_a_tensor_of_64_dimensions_comes_back(predict: Predict) -> None:
     tensor = tensor_of("float", [1] * 64, float_val=[1.5])
     assert predict(tensor, "float32") == tensor
+
+
+@pytest.mark.parametrize("rank", [32, 33, 64])
+def test_strings_have_at_most_32_dimensions(
+    embedded_server: EmbeddedServer, predict: Predict, rank: int
+) -> None:
+    """In and out, over both APIs, however few a model declares: more would end the process."""
+    given = tensor_of("string", [1] * rank, string_val=[b"a"])
+    nested = json.loads("[" * rank + '"a"' + "]" * rank)
+    documents = {
+        "echo": {"signature_name": "string", "instances": nested},
+        "reshaping": {"signature_name": "string", "inputs": {"x": ["a"], "shape": [1] * rank}},
+    }
+    answers = [ask(embedded_server, f"/v1/models/{name}:predict", each) for name, each in documents.items()]
+    if rank == 32:
+        assert predict(given, "string") == given
+        assert [list(json.loads(body).values()) for _, body, _ in answers] == [[nested], [nested]]
+        return
+    said = f"{rank} dimensions; the embedded model server takes and gives at most 32 of strings"
+    assert [status for status, _, _ in answers] == [400, 400]
+    assert all(said in body.decode() for _, body, _ in answers)
+    assert said in refusal(predict, given, "string")[1]

@@ -378,6 +378,21 @@ def echo(root: Path) -> None:
     )
 
 
+def reshaping(root: Path) -> None:
+    """A signature for texts and for numbers whose output has the shape that the request names."""
+    import tensorflow as tf
+
+    def run(x: Any, shape: Any) -> dict[str, Any]:
+        return {"y": tf.reshape(x, shape)}
+
+    shape = tf.TensorSpec([None], tf.int32, name="shape")
+    kinds = (tf.string, tf.float32, tf.int64)
+    save(
+        root / "reshaping" / "1",
+        {kind.name: (run, [tf.TensorSpec(None, kind, name="x"), shape]) for kind in kinds},
+    )
+
+
 BUILDERS = (
     linear,
     named_tensors,
@@ -393,6 +408,7 @@ BUILDERS = (
     allocating,
     untracked,
     echo,
+    reshaping,
 )
 
 

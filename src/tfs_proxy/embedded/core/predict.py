@@ -148,7 +148,7 @@ def _arrays(signature: ServableSignature, request: PredictRequest, budget: Memor
         sent = alias in request.inputs
         tensor = request.inputs[alias] if sent else signature.message.defaults[alias]
         if len(tensor.tensor_shape.dim) > MAX_DIMENSIONS:
-            raise too_many_dimensions(alias, len(tensor.tensor_shape.dim))
+            raise too_many_dimensions(f'The tensor "{alias}"', len(tensor.tensor_shape.dim))
         size_bytes = listed_bytes(tensor)
         if sent and size_bytes >= RESERVED_FROM_BYTES:
             budget.take(_COPIES * size_bytes, _declared(alias, tensor, size_bytes))

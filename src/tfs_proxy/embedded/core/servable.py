@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.errors import caller_left, invalid
+from tfs_proxy.embedded.errors import MAX_STRING_DIMENSIONS, caller_left, invalid, too_many_dimensions
 from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
 from tfs_proxy.wire.data_types import data_type_name
 from tfs_proxy.wire.protos import SignatureDef
@@ -141,12 +141,15 @@ class Runner:
     def run(self, arrays: Mapping[str, Array]) -> Sequence[Array]:
         """The fetches for arrays by alias.
 
-        Raises ServingError for a wrong type, for a caller that has gone before its turn, and for whatever
-        TensorFlow says.
+        Raises ServingError for a wrong type, for strings of too many dimensions, for a caller that has gone
+        before its turn, and for whatever TensorFlow says.
         """
         ordered = [arrays[tensor.alias] for tensor in self._inputs]
         if [array.dtype for array in ordered] != self._kinds:
             self._refuse(ordered)
+        for tensor, array in zip(self._inputs, ordered, strict=True):
+            if array.ndim > MAX_STRING_DIMENSIONS and array.dtype.hasobject:
+                raise too_many_dimensions(f'The tensor "{tensor.alias}"', array.ndim, strings=True)
         call = self._call or self._prepared()
         with self._turns if self._is_slow else nullcontext():
             if not CALLER_WAITS.get()():

@@ -10,8 +10,11 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
+
+from tfs_proxy.embedded.errors import MAX_STRING_DIMENSIONS, too_many_dimensions
 
 
 def _stand_in() -> None:
@@ -69,15 +72,38 @@ _TOGETHER = "_class"
 def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]:
     """A call on a session: arrays in the order of the feeds to those of the fetches.
 
-    The callable that TensorFlow's Python makes of it looks for options on every call.
+    The callable that TensorFlow's Python makes of it looks for options on every call. The call raises
+    ServingError for an output of strings with too many dimensions.
     """
+    count, places = len(options.fetch), _flattened_strings(session.graph, options)
     prepared_call = session._make_callable_from_options(options)  # noqa: SLF001
     run = pywrap_tf_session.TF_SessionRunCallable
 
     def call(arrays: Sequence[Any]) -> list[Any]:
-        return run(session._session, prepared_call._handle, arrays, None)  # type: ignore[no-any-return]  # noqa: SLF001
+        outputs = run(session._session, prepared_call._handle, arrays, None)  # noqa: SLF001
+        for place, shape in zip(places, outputs[count:], strict=True):
+            if len(shape) > MAX_STRING_DIMENSIONS:
+                raise too_many_dimensions("An output", len(shape), strings=True)
+            outputs[place] = outputs[place].reshape(shape)
+        return outputs[:count]  # type: ignore[no-any-return]
 
     return call
+
+
+def _flattened_strings(graph: Any, options: Any) -> list[int]:
+    """Places of fetches that are strings: they are made flat, and their shapes are fetched behind all.
+
+    No graph tells for sure how many dimensions an output will have: a request may bring more than declared.
+    """
+    places = []
+    with graph.as_default(), suppress(KeyError, ValueError):  # TensorFlow refuses a name that is not there
+        for place, kind in enumerate(kinds_of(graph, options.fetch)):
+            if kind == _dtypes.string:
+                tensor = graph.get_tensor_by_name(tensor_name(options.fetch[place]))
+                options.fetch[place] = array_operations.reshape(tensor, constant([-1], "int32")).name
+                options.fetch.append(array_operations.shape(tensor).name)
+                places.append(place)
+    return places
 
 
 def are_registered(op_types: Collection[str]) -> bool:

@@ -246,13 +246,13 @@ class SessionBackend:
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             try:
-                return [output if type(output) is np.ndarray else _scalar(output) for output in run(arrays)]
+                return list(map(np.asarray, run(arrays)))  # one without dimensions comes as a plain value
             except ServingError:
                 raise
             except Exception as error:
                 raise self._explained(error) from error
 
-        numbers = [kind.as_datatype_enum for kind in runtime.kinds_of(self.graph, options.fetch)]
+        numbers = [kind.as_datatype_enum for kind in runtime.kinds_of(self.graph, fetches)]
         for number in _INWARD & set(numbers):
             raise invalid(f"Failed to write JSON value for tensor type: {type_name(number)}")
         kinds = [QUANTIZED.get(number) for number in numbers]
@@ -284,8 +284,3 @@ class SessionBackend:
         self.session.close()
         del self.session, self.graph
         gc.collect()
-
-
-def _scalar(value: Any) -> Array:
-    """An output without dimensions, which the session gives as a plain value or as bytes."""
-    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
