@@ -1,8 +1,9 @@
 """TensorFlow's data types and shapes on the wire, without numpy, whose import would slow down the start."""
 
 from enum import IntEnum
+from itertools import islice
 
-from tfs_proxy.wire.protobuf_reader import numbers, views
+from tfs_proxy.wire.protobuf_reader import MalformedProtobuf, numbers, read_fields, views
 
 _REFERENCE = 100
 """Added to the number of a type for a reference to it."""
@@ -30,6 +31,9 @@ def data_type_name(number: int) -> str:
     return _NAMES.get(number) or f"DT_{number}"
 
 
+MAX_RANK = 254
+"""Most dimensions of TensorFlow's tensors."""
+
 _DIM, _UNKNOWN_RANK = 2, 3
 _SIZE = 1
 
@@ -37,8 +41,11 @@ _SIZE = 1
 def shape_of(message: memoryview | None) -> tuple[int | None, ...] | None:
     """The sizes of a serialized TensorShapeProto; a size is None if unknown, the result if the rank is.
 
-    No message means an unknown rank; a scalar's message has no dimensions. Raises MalformedProtobuf.
+    No message means an unknown rank; a scalar's message has no dimensions. Raises MalformedProtobuf, before
+    it reads more dimensions than there can be.
     """
+    if message is not None and next(islice(read_fields(message), MAX_RANK + 1, None), None):
+        raise MalformedProtobuf(f"a shape has more than {MAX_RANK} dimensions")
     if message is None or numbers(message).get(_UNKNOWN_RANK):
         return None
     sizes = [numbers(dimension).get(_SIZE, 0) for number, dimension in views(message) if number == _DIM]

@@ -1,14 +1,19 @@
 """The limit of an answer: whatever way it takes to have no end, no more than the limit is read of it."""
 
+from collections.abc import Callable
 from itertools import islice
+from time import process_time
 
 import pytest
 
 from support.endless import ENDLESS, endless_server
 from support.running import LOOPBACK
-from tfs_proxy.values.errors import AnswerTooLarge
+from tfs_proxy.serving.upstream.interface import TensorAnswer
+from tfs_proxy.values.errors import AnswerTooLarge, UpstreamError
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
+from tfs_proxy.wire.protos import PredictResponse, TensorProto
+from tfs_proxy.worker.translator.inference_messages import AskedModel, TranslatedRequest, infer_answer
 
 MEGABYTE = 1 << 20
 
@@ -37,3 +42,50 @@ def test_a_stream_is_as_long_as_it_likes() -> None:
         next(
             ConnectionPool(LOOPBACK, port, Timeouts(20), most_bytes=MEGABYTE).stream("/", b"{}", {}, 20).parts
         )
+
+
+def translated(message: bytes) -> bytes:
+    return infer_answer(message, TranslatedRequest(AskedModel("m"), b"", "", (), {}))
+
+
+READERS = pytest.mark.parametrize("read", [TensorAnswer.read, translated])
+
+
+@READERS
+@pytest.mark.parametrize(
+    ("size", "outputs", "values"),
+    [
+        (60_000_000, 1, {"dtype": "DT_FLOAT", "float_val": [1.0]}),
+        (200_000, 2, {"dtype": "DT_FLOAT", "float_val": [1.0]}),
+        (10_000_000, 1, {"dtype": "DT_STRING", "string_val": [b"a"]}),
+        (1_000_000, 1, {"dtype": "DT_STRING", "tensor_content": bytes(1_000_000)}),
+        (600_000, 1, {"dtype": "DT_BFLOAT16", "half_val": [1]}),
+    ],
+)
+def test_few_values_that_stand_for_many_have_the_limit(
+    read: Callable[[bytes], object],
+    size: int,
+    outputs: int,
+    values: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before anything is made of them, and all outputs of an answer together."""
+    monkeypatch.setenv("TFS_PROXY_MAX_ANSWER_MB", "1")
+    tensor = TensorProto(tensor_shape={"dim": [{"size": 1}, {"size": size}]}, **values)  # type: ignore[arg-type]
+    response = PredictResponse(outputs={f"y{number}": tensor for number in range(outputs)})
+    with pytest.raises(AnswerTooLarge, match="TFS_PROXY_MAX_ANSWER_MB"):
+        read(response.SerializeToString())
+
+
+@READERS
+@pytest.mark.parametrize("values", [{"float_val": [1.0]}, {"tensor_content": b"1234"}, {"int_val": [1]}])
+@pytest.mark.parametrize("rank", [65, 300, 300_000])
+def test_no_number_of_dimensions_holds_a_thread(
+    read: Callable[[bytes], object], values: dict[str, object], rank: int
+) -> None:
+    """An answer of more than an array has is refused before their product is taken."""
+    tensor = TensorProto(dtype="DT_FLOAT", tensor_shape={"dim": [{"size": 2**40}] * rank}, **values)  # type: ignore[arg-type]
+    message, began = PredictResponse(outputs={"y": tensor}).SerializeToString(), process_time()
+    with pytest.raises(UpstreamError, match=r"can't be read: (an array|a shape) has .* dimensions"):
+        read(message)
+    assert process_time() - began < 1

@@ -219,7 +219,6 @@ _DTYPES: dict[str, npt.DTypeLike] = {
     "float64_tensor": np.float64,
     "int32_tensor": np.int32,
 }
-_MAX_DIMENSIONS = 32
 _MAGIC = RECORDIO_MAGIC.to_bytes(4, "little")
 
 
@@ -281,8 +280,6 @@ def _feature(value: Any, subject: str, budget: MemoryBudget) -> Feature:
     tensor = getattr(value, kind)
     values = _values(tensor.values, _DTYPES[kind], budget, subject)
     shape = tuple(tensor.shape)
-    if len(shape) > _MAX_DIMENSIONS:
-        raise BadInput(f"{subject} has {len(shape)} dimensions.")
     if not shapes.is_possible(shape):
         raise BadInput(f"{subject} has a shape that no array has.")
     if len(tensor.keys):

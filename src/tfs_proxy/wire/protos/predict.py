@@ -15,8 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from tfs_proxy.settings.settings import most_answer_bytes
+from tfs_proxy.values.errors import AnswerTooLarge
 from tfs_proxy.wire.data_types import DataType, shape_of
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+from tfs_proxy.wire.error_body import MODEL_SERVER, answer_too_large
 from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, numbers, read_fields, read_varint, views
 from tfs_proxy.wire.protobuf_writer import Piece, field, map_entry, message_field, varint_field
 from tfs_proxy.wire.protos.tensors import (
@@ -25,6 +28,7 @@ from tfs_proxy.wire.protos.tensors import (
     FIXED_LISTS,
     SHAPE,
     from_bits,
+    listed_bytes,
     numpy_type,
     to_array,
     to_pieces,
@@ -72,13 +76,18 @@ class Predicted(Struct, frozen=True):
 def read_response(message: Piece) -> Predicted:
     """Outputs by name, bfloat16 as float32, strings as object arrays of bytes.
 
-    Arrays that share the message's memory are read-only. Raises ValueError if it can't be read.
+    Arrays that share the message's memory are read-only. Raises ValueError if it can't be read, and
+    AnswerTooLarge.
     """
     tensors, version = response_parts(message)
-    outputs = {}
+    outputs, listed = {}, ListedTensors()
     for name, tensor in tensors.items():
         values = _viewed(tensor)
-        outputs[name] = _parsed(tensor) if values is None else values
+        if values is None:
+            data_type, values = listed.read(tensor)
+            if data_type == DataType.DT_BFLOAT16:
+                values = from_bits(values.reshape(-1).view(_BITS)).reshape(values.shape)
+        outputs[name] = values
     return Predicted(outputs, version)
 
 
@@ -112,7 +121,7 @@ def _viewed(tensor: memoryview) -> npt.NDArray[Any] | None:
     dtype, sizes, content = parts
     is_bits = dtype == DataType.DT_BFLOAT16
     element = _BITS if is_bits else numpy_type(dtype)
-    if element is None or element.hasobject:
+    if element is None or element.hasobject or len(sizes) > MAX_DIMENSIONS:
         return None
     if math.prod(sizes) * element.itemsize != len(content):
         return None
@@ -148,25 +157,40 @@ def tensor_parts(tensor: memoryview) -> tuple[int, tuple[int, ...], memoryview] 
 
 @lru_cache(maxsize=256)
 def _sizes(shape: bytes) -> tuple[int, ...] | None:
-    """Sizes in a serialized TensorShapeProto; None if no array has as many, or one is not known."""
+    """Sizes in a serialized TensorShapeProto; None if one is not known, or how many there are."""
     sizes = shape_of(memoryview(shape))
-    if sizes is None or len(sizes) > MAX_DIMENSIONS:
+    if sizes is None:
         return None
     known = tuple(size for size in sizes if size is not None)
     return known if len(known) == len(sizes) else None
 
 
-def _parsed(tensor: memoryview) -> npt.NDArray[Any]:
-    from google.protobuf.message import DecodeError
+class ListedTensors:
+    """Reader of those tensors of one answer whose values have to be read one by one.
 
-    from tfs_proxy.wire.protos import TensorProto
+    One value may stand for any number of them: what all become is counted before any array is made.
+    """
 
-    try:
-        message = TensorProto.FromString(tensor)  # type: ignore[arg-type]  # any buffer will do
-    except DecodeError as error:
-        raise ValueError("the message cannot be read") from error
-    if int(message.dtype) != DataType.DT_BFLOAT16:
-        return to_array(message)
-    message.dtype = DataType.DT_HALF  # type: ignore[assignment]  # as many bits, in the same places
-    halves = to_array(message)
-    return from_bits(halves.reshape(-1).view(_BITS)).reshape(halves.shape)
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def read(self, tensor: memoryview) -> tuple[int, npt.NDArray[Any]]:
+        """Type and array of a tensor; bfloat16 as halves, which are as many bits in the same places.
+
+        Raises ValueError if it can't be read, and AnswerTooLarge if the arrays are over the limit of answers.
+        """
+        from google.protobuf.message import DecodeError
+
+        from tfs_proxy.wire.protos import TensorProto
+
+        try:
+            message = TensorProto.FromString(tensor)  # type: ignore[arg-type]  # any buffer will do
+        except DecodeError as error:
+            raise ValueError("the message cannot be read") from error
+        data_type = int(message.dtype)
+        if data_type == DataType.DT_BFLOAT16:
+            message.dtype = DataType.DT_HALF  # type: ignore[assignment]
+        self._bytes += listed_bytes(message)
+        if self._bytes > most_answer_bytes():
+            raise AnswerTooLarge(answer_too_large(MODEL_SERVER, most_answer_bytes()))
+        return data_type, to_array(message)

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from tfs_proxy.values.memory import STRING_BYTES
 from tfs_proxy.wire import dtypes
 from tfs_proxy.wire.data_types import DataType, data_type_name
-from tfs_proxy.wire.protobuf_reader import varint_at
 from tfs_proxy.wire.protobuf_writer import Piece, field, memory, message_field, varint, varint_field
 
 if TYPE_CHECKING:
@@ -132,7 +131,11 @@ def listed_bytes(tensor: "TensorProto") -> int:
     0 if it allocates nothing, or fails.
     """
     kind = numpy_type(tensor.dtype)
-    if kind is None or (tensor.tensor_content and not kind.hasobject):
+    if (
+        kind is None
+        or len(tensor.tensor_shape.dim) > dtypes.MAX_DIMENSIONS
+        or (tensor.tensor_content and not kind.hasobject)
+    ):
         return 0
     count = math.prod(max(0, dim.size) for dim in tensor.tensor_shape.dim)
     return count * (STRING_BYTES if kind.hasobject else kind.itemsize)
@@ -148,6 +151,9 @@ def to_array(tensor: "TensorProto") -> npt.NDArray[Any]:
     kind = numpy_type(data_type)
     if kind is None:
         raise ValueError(f"no array can hold {data_type_name(tensor.dtype)}")
+    if len(tensor.tensor_shape.dim) > dtypes.MAX_DIMENSIONS:  # the product of many sizes would take hours
+        dimensions = len(tensor.tensor_shape.dim)
+        raise ValueError(f"an array has at most {dtypes.MAX_DIMENSIONS} dimensions, the tensor {dimensions}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if any(size < 0 for size in shape):
         raise ValueError("the tensor's shape is not fully known")
@@ -170,16 +176,28 @@ def to_array(tensor: "TensorProto") -> npt.NDArray[Any]:
     return values.reshape(shape)
 
 
+_LONGEST_LENGTH = 9
+"""Bytes of a varint that fits a signed number of 64 bits."""
+_MORE, _LOW = 0x80, 0x7F
+
+
 def _packed_strings(content: bytes, count: int) -> list[bytes]:
     """Split packed strings: each one's length as a varint, then all of them."""
-    lengths, at = [], 0
-    for _ in range(count):
-        length, at = varint_at(memoryview(content), at)
-        lengths.append(length)
-    ends = list(itertools.accumulate(lengths, initial=at))
-    if ends[-1] != len(content):
-        raise ValueError(f"the tensor's strings have {len(content)} bytes, their lengths want {ends[-1]}")
-    return [content[start:end] for start, end in itertools.pairwise(ends)]
+    # PERF: at once by numpy; a loop takes a second for a million.
+    head = np.frombuffer(content, np.uint8, min(len(content), count * _LONGEST_LENGTH))
+    ends = np.flatnonzero(head < _MORE)[:count] + 1
+    starts = np.append(0, ends[:-1])
+    sizes = ends - starts
+    if ends.size < count or sizes.max() > _LONGEST_LENGTH:
+        raise ValueError("the tensor's strings break off within their lengths")
+    shifts = 7 * (np.arange(ends[-1]) - np.repeat(starts, sizes))
+    lengths = np.add.reduceat((head[: ends[-1]].astype(np.int64) & _LOW) << shifts, starts)
+    longest = int(lengths.max())
+    wanted = int(ends[-1]) + (longest if longest > len(content) else int(lengths.sum()))
+    if wanted != len(content):
+        raise ValueError(f"the tensor's strings have {len(content)} bytes, their lengths want {wanted}")
+    bounds = np.cumsum(np.append(ends[-1], lengths)).tolist()
+    return [content[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def _listed(tensor: "TensorProto", kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:

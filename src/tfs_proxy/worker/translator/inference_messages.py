@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
@@ -27,6 +28,7 @@ from tfs_proxy.data.open_inference.infer_request import (
     checked_shape,
     named,
 )
+from tfs_proxy.values.batch import BYTES
 from tfs_proxy.values.errors import BadInput, UpstreamError
 from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES, MemoryBudget
 from tfs_proxy.values.names import HIGHEST_VERSION, is_version
@@ -35,9 +37,8 @@ from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.protobuf_reader import NOTHING
 from tfs_proxy.wire.protos import ModelSpec, PredictRequest, TensorProto
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
-from tfs_proxy.wire.protos.predict import response_parts, tensor_parts
+from tfs_proxy.wire.protos.predict import ListedTensors, response_parts, tensor_parts
 from tfs_proxy.wire.protos.sizes import parsed_bytes
-from tfs_proxy.wire.protos.tensors import to_array
 
 NO_MODEL: Final = "The request names no model: model_name is empty."
 MOST_TENSORS: Final = 1000
@@ -255,37 +256,33 @@ def infer_answer(message: bytes, request: TranslatedRequest) -> bytes:
         answer = ModelInferResponse(model_name=request.asked.name, model_version=answered, id=request.id)
         for name, value in request.parameters.items():
             answer.parameters[name].CopyFrom(value)
+        listed = ListedTensors()
         for name in request.outputs or sorted(tensors):
-            _add_output(answer, name, tensors[name])
+            _add_output(answer, name, tensors[name], listed)
     except (DecodeError, ValueError, KeyError) as error:
         raise UpstreamError(f"{_UNREADABLE}: {error}.") from error
     return answer.SerializeToString()
 
 
-def _add_output(answer: ModelInferResponse, name: str, tensor: memoryview) -> None:
-    parts, message = tensor_parts(tensor), None
+def _add_output(answer: ModelInferResponse, name: str, tensor: memoryview, listed: ListedTensors) -> None:
+    parts, array = tensor_parts(tensor), None
     if parts is None:
-        message = TensorProto.FromString(bytes(tensor))
-        parts = message.dtype, tuple(dim.size for dim in message.tensor_shape.dim), NOTHING
-    data_type, shape, content = parts
+        data_type, array = listed.read(tensor)
+        shape, content = array.shape, NOTHING
+    else:
+        data_type, shape, content = parts
     datatype = datatype_of(TensorSpec(name, data_type_name(data_type), None))
     if datatype is None:
         raise UpstreamError(
             f'The output "{name}" is {data_type_name(data_type)}, which the protocol has no datatype for.'
         )
     answer.outputs.add(name=name, datatype=datatype.name, shape=shape)
-    is_whole = datatype.item_bytes is not None and len(content) == math.prod(shape) * datatype.item_bytes
-    raw = bytes(content) if message is None and is_whole else _listed(tensor)
-    answer.raw_output_contents.append(raw)
+    if array is None and len(content) != math.prod(shape) * (datatype.item_bytes or math.inf):
+        _, array = listed.read(tensor)
+    answer.raw_output_contents.append(bytes(content) if array is None else _raw(array))
 
 
-def _listed(tensor: memoryview) -> bytes:
-    """Raw bytes of a tensor whose values have to be read one by one."""
-    message = TensorProto.FromString(bytes(tensor))
-    data_type = int(message.dtype)
-    if data_type == DataType.DT_BFLOAT16:
-        message.dtype = DataType.DT_HALF  # type: ignore[assignment]  # as many bits, in the same places
-    array: Any = to_array(message)
-    if data_type == DataType.DT_STRING:
+def _raw(array: npt.NDArray[Any]) -> bytes:
+    if array.dtype == BYTES:
         return raw_strings(array)
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()

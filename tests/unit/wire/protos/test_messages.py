@@ -86,6 +86,10 @@ def test_short_lists_repeat_their_last_value(values: list[int], want: list[int])
     ("tensor", "want"),
     [
         (TensorProto(dtype="DT_STRING", tensor_content=b"\x00\x01\x02a\xffb"), [b"", b"a", b"\xffb"]),
+        (
+            TensorProto(dtype="DT_STRING", tensor_content=b"\xac\x02\x01\x00" + b"a" * 300 + b"b"),
+            [b"a" * 300, b"b", b""],
+        ),
         (TensorProto(dtype="DT_COMPLEX64", scomplex_val=[1, 2, 3]), [1 + 2j] * 3),
         (TensorProto(dtype="DT_INT32", int_val=[7], tensor_shape={"unknown_rank": True}), [7, 7, 7]),
     ],
