@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
@@ -15,6 +15,7 @@ from attack.bombs import BOMBS, Bomb
 from attack.findings import Finding
 from attack.fronts import Front
 from attack.memory import Watch
+from support.model_fixtures import EmbeddedServer
 from support.stack import Stack
 
 ALONE_MB = 1500
@@ -36,7 +37,7 @@ def alone(stack: Stack, bombs: Iterable[Bomb] = BOMBS) -> list[Finding]:
 def _thrown(stack: Stack, bomb: Bomb, body: bytes) -> Finding:
     began = time.monotonic()
     with Watch(stack.process.pid, ALONE_MB * STOP_FACTOR) as watch:
-        answer = throw(stack, bomb, body)
+        answer = throw(stack, bomb.target, body, bomb.headers)
     note = f"{len(body):,} bytes, {watch.peak_mb:,} MB over idle, {answer}, {time.monotonic() - began:.1f} s"
     quoted = len(body) > QUOTED_BYTES and body[:QUOTED_BYTES].decode("latin-1") in stack.log
     holds = watch.peak_mb <= ALONE_MB and answer not in FAULTS and not quoted
@@ -49,13 +50,16 @@ def _cut(watch: Watch) -> str:
     return f"; a process was killed at that, {watch.stopped} times" if watch.stopped else ""
 
 
-def throw(stack: Stack, bomb: Bomb, body: bytes) -> str:
+def throw(
+    server: Stack | EmbeddedServer, target: str, body: bytes, headers: Mapping[str, str] | None = None
+) -> str:
+    """The status or code of an answer from a path without its slash, or from a method of gRPC."""
     try:
-        if bomb.target.startswith("/"):
-            with grpc.insecure_channel(stack.grpc) as channel:
-                channel.unary_unary(bomb.target)(body, timeout=ANSWER_SECONDS)
+        if target.startswith("/"):
+            with grpc.insecure_channel(server.grpc) as channel:
+                channel.unary_unary(target)(body, timeout=ANSWER_SECONDS)
             return "OK"
-        return str(stack.ask("POST", "/invocations", body, bomb.headers, ANSWER_SECONDS).status)
+        return str(server.ask("POST", f"/{target}", body, headers, ANSWER_SECONDS).status)
     except grpc.RpcError as error:
         return str(error.code().name)
     except TimeoutError:
@@ -74,7 +78,9 @@ def together(stack: Stack, front: Front, bombs: Sequence[Bomb] = BOMBS, count: i
         ThreadPoolExecutor(count) as pool,
         Beside(front) as beside,
     ):
-        answers = Counter(pool.map(lambda bomb: throw(stack, bomb, bodies[bomb.name]), mix))
+        answers = Counter(
+            pool.map(lambda bomb: throw(stack, bomb.target, bodies[bomb.name], bomb.headers), mix)
+        )
     p99 = beside.percentile(0.99)
     note = f"{watch.peak_mb:,} MB over idle; {dict(answers)}; meanwhile {beside.sent} small ones, {beside.failed} failed, p99 {p99:.2f} s"
     holds = watch.peak_mb <= TOGETHER_MB and not beside.failed and p99 < SMALL_SECONDS * MARGIN

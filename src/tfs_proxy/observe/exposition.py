@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from tfs_proxy.observe.metric import MeasuredMetric, MetricKind
+from tfs_proxy.values.names import utf8
 from tfs_proxy.wire.media_types import OPEN_METRICS
 
 _END = b"# EOF\n"
@@ -118,7 +119,7 @@ def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
 
 def escaped(value: str) -> str:
     """Write the value of a label."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return utf8(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 @lru_cache(4096)

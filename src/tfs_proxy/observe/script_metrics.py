@@ -19,6 +19,7 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from tfs_proxy.observe.exposition import MergedFamily, escaped, merged, number
 from tfs_proxy.values.memory import MEGABYTE
+from tfs_proxy.values.names import utf8
 from tfs_proxy.values.processes import has_ended
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,8 @@ def _read_key(key: str) -> tuple[str, str, str, float, str]:
     name, sample, labels, help_text = json.loads(key)
     bound = float(labels.pop("le", 0)) if sample == f"{name}_bucket" else 0.0
     text = "".join(f'{label}="{escaped(value)}",' for label, value in labels.items())
-    return name, sample.removeprefix(name), text, bound, help_text.replace("\\", r"\\").replace("\n", r"\n")
+    help_line = utf8(help_text).replace("\\", r"\\").replace("\n", r"\n")
+    return name, sample.removeprefix(name), text, bound, help_line
 
 
 def _lines(series: Series, values: Mapping[tuple[str, float], Point]) -> Iterator[tuple[str, float]]:

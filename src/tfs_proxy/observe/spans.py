@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.context import attach
 from opentelemetry.context.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
@@ -29,6 +29,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, RequestRecord
 from tfs_proxy.observe.traces import MARKED, NO_HEADERS, OUTGOING, parent_in
+from tfs_proxy.values.names import utf8_texts
 from tfs_proxy.wire.header_names import (
     CALLER,
     CUSTOM_ATTRIBUTES,
@@ -79,11 +80,11 @@ class RequestSpans:
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: "tfs-proxy"}))
         if environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "console":
-            self._processor = BatchSpanProcessor(ConsoleSpanExporter())
+            self._processor = _Utf8Processor(ConsoleSpanExporter())
         else:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-            self._processor = BatchSpanProcessor(OTLPSpanExporter())
+            self._processor = _Utf8Processor(OTLPSpanExporter())
         once = _SaidOnce()
         for name in LIBRARIES:
             logging.getLogger(name).addFilter(once)
@@ -135,6 +136,35 @@ class RequestSpans:
         thread = threading.Thread(target=self._processor.shutdown, name="traces-end", daemon=True)
         thread.start()
         thread.join(FLUSH_SECONDS)
+
+
+class _Utf8Processor(BatchSpanProcessor):
+    """Sender of spans whose texts, which scripts may make, are UTF-8: other names cost whole batches."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        super().on_end(_in_utf8(span))
+
+
+def _in_utf8(span: ReadableSpan) -> ReadableSpan:
+    events = [(event.name, dict(event.attributes or {}), event.timestamp) for event in span.events]
+    texts = [span.name, span.status.description, dict(span.attributes or {}), events]
+    if "\\ud" not in repr(texts):  # as repr writes half a surrogate pair
+        return span
+    name, description, attributes, events = utf8_texts(texts)
+    return ReadableSpan(
+        name,
+        span.context,
+        span.parent,
+        span.resource,
+        attributes,
+        [Event(*event) for event in events],
+        span.links,
+        span.kind,
+        status=Status(span.status.status_code, description),
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
 
 
 class _RequestTrace:

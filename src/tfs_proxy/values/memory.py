@@ -1,5 +1,8 @@
 """Limits of the memory that one request takes: a budget that readers of bodies ask before they allocate."""
 
+from collections.abc import Iterable
+from itertools import takewhile
+from math import prod
 from typing import Protocol, Self
 
 from tfs_proxy.values.errors import PayloadTooLarge
@@ -128,6 +131,11 @@ class MemoryBudget:
         if self._ledger is not None and self._reserved:
             self._ledger.release(self._reserved)
         self._taken = self._wanted = self._reserved = 0
+
+
+def nested_bytes(shape: Iterable[int]) -> int:
+    """Memory that an array without elements takes as lists in lists, which may be any number."""
+    return LIST_BYTES * prod(takewhile(bool, shape))
 
 
 def json_bytes(body: bytes) -> int:

@@ -1,12 +1,14 @@
 """Patterns of names: models, versions, labels, signatures and methods.
 
 The patterns are text, for Python's ``re`` and nginx's PCRE alike, to be matched whole. Names that come from
-an archive are any bytes: `printable` and `one_entry` show them.
+an archive are any bytes: `printable` and `one_entry` show them. `utf8` and `utf8_texts` are for texts of
+clients and scripts.
 """
 
 import keyword
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
 LOADED_MODEL_CHARACTERS = 64
@@ -65,6 +67,23 @@ def are_names_of(inputs: Collection[str], given: Iterable[str]) -> bool:
     """True if these are the names of all inputs: the graph's, or the author's own ones of several."""
     named = {name if name in inputs or len(inputs) == 1 else identifier(name) for name in given}
     return named == set(inputs)
+
+
+def utf8(text: str) -> str:
+    """Escape lone surrogates, which JSON and scripts may bring and UTF-8 has no bytes for."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def utf8_texts(value: Any) -> Any:
+    """Do so with all texts in a value as JSON has them, names included."""
+    match value:
+        case str():
+            return utf8(value)
+        case Mapping():
+            return {utf8(str(name)): utf8_texts(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return list(map(utf8_texts, value))
+    return value
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,8 @@
 
 import json
 
+from tfs_proxy.values.names import utf8_texts
+
 MODEL_SERVER = "The model server"
 
 INTERNAL_ERROR = "internal error: what happened is in the server's log"
@@ -30,7 +32,7 @@ WORKER_DIED = (
 
 def error_body(text: str, **more: object) -> bytes:
     """``{"error": text}`` and ``more`` fields in ASCII, so that any text can be encoded."""
-    return json.dumps({"error": text, **more}).encode("ascii")
+    return json.dumps(utf8_texts({"error": text, **more})).encode("ascii")
 
 
 def error_text(body: bytes) -> str | None:

@@ -101,6 +101,13 @@ def test_tensors_of_too_many_dimensions_are_refused(predict: Predict, rank: int)
     )
 
 
+def test_lists_without_a_value_have_a_limit(embedded_server: EmbeddedServer) -> None:
+    """Eighty bytes ask for gigabytes of them."""
+    document = {"signature_name": "float32", "inputs": {"x": [[]], "shape": [2**31 - 1, 0]}}
+    status, body, _ = ask(embedded_server, "/v1/models/reshaping:predict", document)
+    assert (status, b"too many lists without a value" in body) == (400, True)
+
+
 def test_a_tensor_of_64_dimensions_comes_back(predict: Predict) -> None:
     tensor = tensor_of("float", [1] * 64, float_val=[1.5])
     assert predict(tensor, "float32") == tensor

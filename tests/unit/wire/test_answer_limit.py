@@ -48,44 +48,40 @@ def translated(message: bytes) -> bytes:
     return infer_answer(message, TranslatedRequest(AskedModel("m"), b"", "", (), {}))
 
 
-READERS = pytest.mark.parametrize("read", [TensorAnswer.read, translated])
-
-
-@READERS
+@pytest.mark.parametrize("read", [TensorAnswer.read, translated])
 @pytest.mark.parametrize(
-    ("size", "outputs", "values"),
+    ("sizes", "values", "refusal"),
     [
-        (60_000_000, 1, {"dtype": "DT_FLOAT", "float_val": [1.0]}),
-        (200_000, 2, {"dtype": "DT_FLOAT", "float_val": [1.0]}),
-        (10_000_000, 1, {"dtype": "DT_STRING", "string_val": [b"a"]}),
-        (1_000_000, 1, {"dtype": "DT_STRING", "tensor_content": bytes(1_000_000)}),
-        (600_000, 1, {"dtype": "DT_BFLOAT16", "half_val": [1]}),
+        ([1, 60_000_000], {"float_val": [1.0]}, "over 1 MB"),
+        ([1, 200_000], {"float_val": [1.0]}, "over 1 MB"),  # twice
+        ([10_000_000], {"dtype": "DT_STRING", "string_val": [b"a"]}, "over 1 MB"),
+        ([1_000_000], {"dtype": "DT_STRING", "tensor_content": bytes(1_000_000)}, "over 1 MB"),
+        ([400_000], {"dtype": "DT_BFLOAT16", "half_val": [1]}, "over 1 MB"),
+        *(
+            ([2**40] * rank, values, "can't be read: (an array|a shape) has")
+            for rank in (65, 300, 300_000)
+            for values in ({"float_val": [1.0]}, {"tensor_content": b"1234"}, {"int_val": [1]})
+        ),
     ],
 )
-def test_few_values_that_stand_for_many_have_the_limit(
+def test_sizes_are_checked_before_anything_is_made(
     read: Callable[[bytes], object],
-    size: int,
-    outputs: int,
+    sizes: list[int],
     values: dict[str, object],
+    refusal: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before anything is made of them, and all outputs of an answer together."""
+    """Those of all outputs of an answer together, of which few values may stand for many."""
     monkeypatch.setenv("TFS_PROXY_MAX_ANSWER_MB", "1")
-    tensor = TensorProto(tensor_shape={"dim": [{"size": 1}, {"size": size}]}, **values)  # type: ignore[arg-type]
-    response = PredictResponse(outputs={f"y{number}": tensor for number in range(outputs)})
-    with pytest.raises(AnswerTooLarge, match="TFS_PROXY_MAX_ANSWER_MB"):
-        read(response.SerializeToString())
-
-
-@READERS
-@pytest.mark.parametrize("values", [{"float_val": [1.0]}, {"tensor_content": b"1234"}, {"int_val": [1]}])
-@pytest.mark.parametrize("rank", [65, 300, 300_000])
-def test_no_number_of_dimensions_holds_a_thread(
-    read: Callable[[bytes], object], values: dict[str, object], rank: int
-) -> None:
-    """An answer of more than an array has is refused before their product is taken."""
-    tensor = TensorProto(dtype="DT_FLOAT", tensor_shape={"dim": [{"size": 2**40}] * rank}, **values)  # type: ignore[arg-type]
-    message, began = PredictResponse(outputs={"y": tensor}).SerializeToString(), process_time()
-    with pytest.raises(UpstreamError, match=r"can't be read: (an array|a shape) has .* dimensions"):
+    shape = {"dim": [{"size": size} for size in sizes]}
+    tensor = TensorProto(**{"dtype": "DT_FLOAT", "tensor_shape": shape, **values})  # type: ignore[arg-type]
+    message, began = PredictResponse(outputs={"y": tensor, "z": tensor}).SerializeToString(), process_time()
+    with pytest.raises(UpstreamError, match=refusal):
         read(message)
     assert process_time() - began < 1
+
+
+def test_lists_without_a_value_have_the_limit() -> None:
+    tensor = TensorProto(dtype="DT_FLOAT", tensor_shape={"dim": [{"size": 2**31}, {"size": 0}]})
+    with pytest.raises(AnswerTooLarge):
+        TensorAnswer.read(PredictResponse(outputs={"y": tensor}).SerializeToString())

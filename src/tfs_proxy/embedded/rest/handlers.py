@@ -31,7 +31,13 @@ from tfs_proxy.embedded.core.servable import (
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.rest.requests import Route
 from tfs_proxy.values.errors import BadInput
-from tfs_proxy.values.memory import RESERVED_FROM_BYTES, STRING_BYTES, MemoryBudget
+from tfs_proxy.values.memory import (
+    DEFAULT_DECODED_BYTES,
+    RESERVED_FROM_BYTES,
+    STRING_BYTES,
+    MemoryBudget,
+    nested_bytes,
+)
 from tfs_proxy.values.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD, Signature, TensorSpec
 from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.dtypes import JSON_TYPES
@@ -340,6 +346,9 @@ class Predict(Handler):
         outputs = outputs_of(self._runner, self._signature.aliases, self._arrays)
         if not outputs:
             raise invalid("Cannot convert empty tensor map to JSON")
+        for alias, array in outputs.items():
+            if not array.size and nested_bytes(array.shape) > DEFAULT_DECODED_BYTES:
+                raise invalid(f'The tensor "{alias}" has too many lists without a value: {array.shape}')
         try:
             return answer_text.rows(outputs) if self._call.by_row else answer_text.columns(outputs)
         except NoRows as error:

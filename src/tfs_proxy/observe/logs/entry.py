@@ -12,7 +12,7 @@ from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
 from tfs_proxy.observe.request_record import current_request
-from tfs_proxy.values.names import one_entry
+from tfs_proxy.values.names import one_entry, utf8_texts
 
 JSON = "json"
 COMMAND = "tfs-proxy"
@@ -109,7 +109,7 @@ def as_json(entry: LogEntry) -> str:
     fields = {name: _plain(value) for name, value in entry.fields.items() if _says_something(value)}
     if not known.keys().isdisjoint(fields):
         fields = {"fields": fields}
-    return json.dumps({**present, **fields})
+    return json.dumps(utf8_texts({**present, **fields}))
 
 
 def as_text(entry: LogEntry, *, coloured: bool = False) -> str:

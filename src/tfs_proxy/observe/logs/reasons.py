@@ -7,6 +7,7 @@ model server quotes values as it likes, so that its sentences are cut before the
 import re
 
 from tfs_proxy.observe.request_record import current_request
+from tfs_proxy.values.names import utf8
 from tfs_proxy.wire.error_body import error_text
 
 MOST_CHARACTERS = 300
@@ -46,5 +47,5 @@ def note_answer_of_model_server(body: bytes, *, refused: bool = True) -> None:
 
 
 def _bounded(text: str) -> str:
-    text = " ".join(text.split())
+    text = " ".join(utf8(text).split())
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + LEFT_OUT

@@ -34,6 +34,7 @@ from tfs_proxy.model.script_syntax import (
 )
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
+from tfs_proxy.values.names import utf8
 from tfs_proxy.wire.error_body import error_text
 
 log = logging.getLogger(__name__)
@@ -85,8 +86,9 @@ def client_text(error: BaseException, script: str) -> str:
     """
     words = error_text(_text(error).encode("utf-8", "replace"))
     if words is not None:
-        return _FOLDERS.sub("", words)
-    return _FOLDERS.sub("", _named(error)) + _remedy(error, script, lambda _folder: "another folder")
+        return _FOLDERS.sub("", utf8(words))
+    named = _FOLDERS.sub("", utf8(_named(error)))
+    return named + _remedy(error, script, lambda _folder: "another folder")
 
 
 def _text(error: BaseException) -> str:
@@ -102,7 +104,7 @@ def own_report(error: BaseException, path: str) -> str:
     while traceback_part is not None and traceback_part.tb_frame.f_code.co_filename != path:
         traceback_part = traceback_part.tb_next
     lines = traceback.format_exception(type(error), error, traceback_part)
-    return _printable("".join(lines).rstrip())
+    return utf8("".join(lines).rstrip())
 
 
 def own_line(error: BaseException, path: str, function: str) -> str:
@@ -111,12 +113,7 @@ def own_line(error: BaseException, path: str, function: str) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == path:
             location = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
-    return _printable(f"{location}: {_named(error)}{_remedy(error, path, str)}")
-
-
-def _printable(text: str) -> str:
-    """Replace characters that not every UTF-8 log can hold."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return utf8(f"{location}: {_named(error)}{_remedy(error, path, str)}")
 
 
 class Script(Struct, frozen=True):

@@ -15,6 +15,7 @@ from tfs_proxy.serving.upstream.rest import RestUpstream, model_path
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import BadInput, UpstreamRefused
+from tfs_proxy.values.memory import nested_bytes
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import has_json
@@ -83,10 +84,12 @@ class BinaryUpstream(RestUpstream):
 
 def _bytes_of(batch: Batch) -> int:
     """Size of the batch's arrays; only the first strings are counted if there are many."""
-    return sum(
+    sizes = (
         sum(map(len, islice(array.flat, SMALL_BYTES))) + array.size if array.dtype == BYTES else array.nbytes
         for array in batch.inputs.values()
     )
+    empty = (array.shape for array in batch.inputs.values() if not array.size)
+    return sum(sizes) + sum(map(nested_bytes, empty))
 
 
 def request_message(target: Target, batch: Batch, signature: Signature) -> bytes:

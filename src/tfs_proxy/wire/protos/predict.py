@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import AnswerTooLarge
+from tfs_proxy.values.memory import nested_bytes
 from tfs_proxy.wire.data_types import DataType, shape_of
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 from tfs_proxy.wire.error_body import MODEL_SERVER, answer_too_large
@@ -87,6 +88,8 @@ def read_response(message: Piece) -> Predicted:
             data_type, values = listed.read(tensor)
             if data_type == DataType.DT_BFLOAT16:
                 values = from_bits(values.reshape(-1).view(_BITS)).reshape(values.shape)
+        if not values.size:
+            _require(nested_bytes(values.shape))
         outputs[name] = values
     return Predicted(outputs, version)
 
@@ -165,6 +168,11 @@ def _sizes(shape: bytes) -> tuple[int, ...] | None:
     return known if len(known) == len(sizes) else None
 
 
+def _require(size_bytes: int) -> None:
+    if size_bytes > most_answer_bytes():
+        raise AnswerTooLarge(answer_too_large(MODEL_SERVER, most_answer_bytes()))
+
+
 class ListedTensors:
     """Reader of those tensors of one answer whose values have to be read one by one.
 
@@ -191,6 +199,5 @@ class ListedTensors:
         if data_type == DataType.DT_BFLOAT16:
             message.dtype = DataType.DT_HALF  # type: ignore[assignment]
         self._bytes += listed_bytes(message)
-        if self._bytes > most_answer_bytes():
-            raise AnswerTooLarge(answer_too_large(MODEL_SERVER, most_answer_bytes()))
+        _require(self._bytes)
         return data_type, to_array(message)
