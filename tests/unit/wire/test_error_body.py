@@ -10,7 +10,7 @@ from tfs_proxy.wire.error_body import error_body, error_text
 from tfs_proxy.wire.protos import POOL
 
 
-@pytest.mark.parametrize("text", ["plain", 'with "quotes"', "ünïcode \ud800", ""])
+@pytest.mark.parametrize("text", ["plain", 'with "quotes"', "ünïcode \U0001f600", ""])
 def test_what_is_written_is_read_again(text: str) -> None:
     """Any text makes an ASCII document with that text under ``error``, beside other fields."""
     body = error_body(text, OriginalStatusCode=500)

@@ -45,7 +45,7 @@ def test_json_has_everything_that_is_known_on_one_line() -> None:
         (float("nan"), "nan"),
         (b"x", "b'x'"),
         ([1], "[1]"),
-        ("\udcff", "\udcff"),
+        ("\udcff", r"\udcff"),
         ({"a": {1}}, {"a": "{1}"}),
         (True, True),
     ],
