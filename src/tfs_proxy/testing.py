@@ -23,7 +23,6 @@ from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.report.served import body_limits, doors_of, look_into
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.model.script_syntax import HANDLERS, SCRIPT_MODEL_FUNCTIONS, read_ast_names
-from tfs_proxy.run.sessions import session_options
 from tfs_proxy.serving.script.load import load_script, module_name
 from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.serving.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
@@ -134,8 +133,6 @@ def load(
         )
         with _undone_imports(contents.script):
             model_server = FakeModelServer(contents.models, outputs)
-            if settings.sessions:
-                settings = settings.with_values(sessions_file=f"{folder}/sessions.db")
             with contextlib.closing(_app(model_server, contents, settings)) as app:
                 yield LoadedScript(app, model_server)
 
@@ -217,7 +214,6 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         csv_columns=contents.csv_columns,
         model_dir=contents.model_dir,
         is_batch=settings.batch,
-        sessions=session_options(settings),
     )
     if contents.script_model and contents.script:
         script_model = load_script_model(contents.script, contents.import_paths)

@@ -18,10 +18,6 @@ def model_fn(folder):
 
 def transform_fn(model, data, kind, accept):
     return {REACHED.decode()!r}, "text/plain"
-
-
-async def stream(messages, context):
-    yield {REACHED.decode()!r}
 """
 WRONG = KEY.swapcase()
 HEADERS = {
@@ -57,7 +53,6 @@ LINES = (
     "POST /invocations%0a/.refused/ HTTP/1.1",
     "POST /invocations#/../ping HTTP/1.1",
     "POST /console/main.js/../../invocations HTTP/1.1",
-    "GET /invocations-bidirectional-stream HTTP/1.1",
     "GET /console/any.js HTTP/1.1",
     "GET / HTTP/1.1",
     "OPTIONS /invocations HTTP/1.1",

@@ -97,7 +97,7 @@ def test_the_image_says_what_it_is() -> None:
     """SageMaker's and OCI's labels, an exposed port, a health check, and no USER but a user to take."""
     about = docker("inspect", "--format", "{{json .Config}}", EMBEDDED)
 
-    for capability in ("accept-bind-to-port", "multi-models", "bidirectional-streaming"):
+    for capability in ("accept-bind-to-port", "multi-models"):
         assert f'"com.amazonaws.sagemaker.capabilities.{capability}":"true"' in about
     for label in ("licenses", "version", "revision", "created", "base.name"):
         assert f'"org.opencontainers.image.{label}":"' in about

@@ -98,14 +98,13 @@ def test_the_classic_builder_can_build_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_sagemaker_reads_what_the_image_can_do(name: str) -> None:
-    """Its labels: a port of SageMaker's choice (pipelines), many models behind one endpoint, and streams."""
+    """Its labels: a port of SageMaker's choice (pipelines), and many models behind one endpoint."""
     (label,) = [line for line in instructions(name) if line.startswith("LABEL org.opencontainers")]
     prefix = "com.amazonaws.sagemaker.capabilities."
 
     assert {word.removeprefix(prefix) for word in label.split() if word.startswith(prefix)} == {
         'accept-bind-to-port="true"',
         'multi-models="true"',
-        'bidirectional-streaming="true"',
     }
 
 

@@ -12,7 +12,6 @@ import pytest
 from support.archives import pack
 from support.signature_models import tensor, write_signature_model
 from tfs_proxy import testing
-from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.values.signature import TensorSpec
 
@@ -20,24 +19,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
 HALF = testing.signature(
     {"x": TensorSpec("x", "DT_FLOAT", (None,))}, {"y": TensorSpec("y", "DT_FLOAT", (None,))}
 )
-
-
-def test_a_script_has_its_session(tmp_path: Path) -> None:
-    """With the setting, a request that opens a session, and one that names it, share its state."""
-    script = tmp_path / "inference.py"
-    script.write_text(
-        "def handler(data, context):\n"
-        "    context.session['n'] = context.session.get('n', 0) + 1\n"
-        "    return str(context.session['n'])\n"
-    )
-    settings = Settings.from_env({"SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true"})
-    header = "X-Amzn-SageMaker-Session-Id"
-
-    with testing.load(script, signatures=HALF, settings=settings) as loaded:
-        first = loaded.post(b"1", headers={header: "NEW_SESSION"})
-        session = first.headers["x-amzn-sagemaker-new-session-id"].partition(";")[0]
-        assert (first.text, loaded.post(headers={header: session}).text) == ("1", "2")
-        assert loaded.post(headers={header: "f" * 32}).status == 400
 
 
 @pytest.fixture

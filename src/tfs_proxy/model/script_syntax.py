@@ -17,9 +17,6 @@ STREAMS = "streams"
 SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
 """Functions that make a script the model itself (docs/reference/sagemaker.md)."""
 
-STREAM = "stream"
-"""Function that serves bidirectional streams; it counts only as ``async def``."""
-
 HEALTH = "health"
 """Function that says if the script can serve; it counts only if its argument is called ``context``."""
 
@@ -35,7 +32,6 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "init": ("context",),
     "close": (),
     HEALTH: ("context",),
-    STREAM: ("messages", "context"),
 }
 """Positional arguments of each function; a script model's functions may take a context after them."""
 
@@ -60,11 +56,9 @@ def no_handler(path: object, defined: Collection[str], functions: Iterable[str] 
     """Sentence for a script without a handler, with a hint if a name is similar."""
     sentence = (
         f"{path} defines no handler: it must define {form_of('handler')}, "
-        f"or {form_of('input_handler')} and {form_of('output_handler')}, or async def {form_of(STREAM)}."
+        f"or {form_of('input_handler')} and {form_of('output_handler')}."
     )
-    if STREAM in defined:
-        return f"{sentence} Its {STREAM} is no async def of these arguments."
-    for written, name in misspelt((*HANDLERS, STREAM), functions).items():
+    for written, name in misspelt(HANDLERS, functions).items():
         return f"{sentence} It defines {written}: did you mean {name}?"
     script_model = [name for name in SCRIPT_MODEL_FUNCTIONS if name in defined]
     if script_model:
@@ -103,8 +97,7 @@ class AstNames(Struct, frozen=True):
     """Names that a script defines; ``fault`` says why it can't be read, then there are none.
 
     ``functions`` are those of its names that are plain functions and nothing else. ``is_open`` tells
-    that only running the script shows all of its names. ``tree`` is its whole syntax. ``streams`` says that
-    it defines ``async def stream(messages, context)``.
+    that only running the script shows all of its names. ``tree`` is its whole syntax.
     """
 
     names: frozenset[str] = frozenset()
@@ -112,7 +105,6 @@ class AstNames(Struct, frozen=True):
     is_open: bool = False
     fault: str = ""
     tree: ast.Module | None = None
-    streams: bool = False
 
     def defined(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Those of ``wanted`` that the script defines, in their order."""
@@ -143,11 +135,7 @@ def read_ast_names(script: Path) -> AstNames | None:
         or (isinstance(node, FUNCTIONS) and node.name in REFLECTION)
         for node in ast.walk(tree)
     )
-    streams = any(
-        isinstance(node, ast.AsyncFunctionDef) and _parameters(node).take(len(PARAMETERS[STREAM]))
-        for node in by_name.get(STREAM, ())
-    )
-    return AstNames(frozenset(by_name), functions, is_open, tree=tree, streams=streams)
+    return AstNames(frozenset(by_name), functions, is_open, tree=tree)
 
 
 def reads_in_parts(ast_names: AstNames) -> bool:
@@ -249,9 +237,7 @@ def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | 
     ``script_model`` says that the script is the model itself.
     """
     names: Sequence[str] = SCRIPT_MODEL_FUNCTIONS
-    is_there = (
-        "model_fn" in ast_names.names if script_model else ast_names.defined(HANDLERS) or ast_names.streams
-    )
+    is_there = "model_fn" in ast_names.names if script_model else ast_names.defined(HANDLERS)
     if not ast_names.is_open and not is_there:
         if script_model:
             return no_model_fn(path, ast_names.functions)

@@ -61,8 +61,6 @@ MODEL_STATE = _gauge("tfs_proxy_model_state", "model version server state",
     "1 for the state that a model server reports for the model, such as LOADING or AVAILABLE.")
 MODEL_LOAD_SECONDS = _gauge("tfs_proxy_model_load_seconds", "model version server",
     "Seconds from the model server's start, or its last death, until the model was available.")
-SESSIONS = _gauge("tfs_proxy_sessions", "",
-    "Sessions that are open; none without SAGEMAKER_ENABLE_STATEFUL_SESSIONS.")
 LOADED_MODELS = _gauge("tfs_proxy_models", "state",
     "Models that are loaded at run time, by state: loading, ready, unloading or failed.")
 MODEL_LOADS = _counter("tfs_proxy_model_loads_total", "outcome",
@@ -91,11 +89,6 @@ REQUEST_BYTES = _counter("tfs_proxy_request_bytes_total", "model version",
     "Bytes of requests for the model, their heads included; only bodies if there is no nginx.")
 RESPONSE_BYTES = _counter("tfs_proxy_response_bytes_total", "model version",
     "Bytes of answers to them, their heads included; only bodies if there is no nginx.")
-STREAMS_OPEN = _gauge("tfs_proxy_streams_open", "", "Bidirectional streams that are open.")
-STREAMS = _counter("tfs_proxy_streams_total", "outcome",
-    "Bidirectional streams that have ended, by outcome, such as completed, client_closed or script_error.")
-STREAM_MESSAGES = _counter("tfs_proxy_stream_messages_total", "direction",
-    "Messages of bidirectional streams, in or out.")
 STAGE_DURATION = _histogram("tfs_proxy_stage_duration_seconds", "stage model",
     "Seconds that a request spent in a stage, such as input_handler; not of requests that nginx sends past "
     "the workers.")

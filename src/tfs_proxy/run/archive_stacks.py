@@ -8,7 +8,6 @@ import logging
 import shutil
 import time
 from collections.abc import Collection, Iterator
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -29,9 +28,7 @@ from tfs_proxy.run.reloading import Reloading
 from tfs_proxy.run.run import Run, RunHost, Stacks
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
-from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import Stack, StackHost
-from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment, Instance
@@ -41,9 +38,6 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
 
 log = logging.getLogger(__name__)
-
-NGINX_SECONDS = 0.5
-"""Time in which former workers of nginx may still open streams: until they know of the reload."""
 
 LONGEST_PATH_WITHIN = "999999/control.sock"
 """The longest path of a socket in the folder of a later stack."""
@@ -57,13 +51,10 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
     """
     reloading = Reloading(settings, request) if settings.reload else None
     longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
-    with (
-        run_workspace(settings.home, longest_path) as workspace,
-        with_session_store(settings, workspace) as stored,
-    ):
+    with run_workspace(settings.home, longest_path) as workspace:
         run = Run(
-            *(stored, listeners, request.environ, workspace),
-            lambda host: ArchiveStacks(stored, request, host, reloading),
+            *(settings, listeners, request.environ, workspace),
+            lambda host: ArchiveStacks(settings, request, host, reloading),
         )
         return await run.serve()
 
@@ -76,14 +67,12 @@ class ArchiveStacks(Stacks):
     ) -> None:
         self._settings, self._request, self._host, self._reloading = settings, request, host, reloading
         self._front, self._records = host.front, host.records
-        self._streams = StreamReports()
         self._stack_host = StackHost(
             host.workspace,
             host.records.log,
             host.deaths,
             counts=WorkerCounts(stages=host.records.stages),
             tick=self._route_grpc,
-            stream_reports=self._streams,
             front_down=host.front.down,
         )
         self.current = Stack(settings, request, self._stack_host)
@@ -98,8 +87,6 @@ class ArchiveStacks(Stacks):
             host.workspace.journal,
             self._outside.measure,
             host.records.measure,
-            partial(session_metrics, settings),
-            self._streams.measure,
             *([] if self._reloading is None else [self._reloading.measure]),
             front=self._front,
             steps=self.current.readiness.steps,
@@ -116,7 +103,6 @@ class ArchiveStacks(Stacks):
         routes = {
             **(protocol if settings.publishes_open_inference else {}),
             **served_models(served),
-            **self._streams.routes,
         }
         self.control_api = ControlApi(
             self.current, routes, current=lambda: self.current, measure=metrics.measure, outside=self._outside
@@ -167,10 +153,7 @@ class ArchiveStacks(Stacks):
         self.current.abandon_loading()
 
     def begin_draining(self, _deadline: float) -> None:
-        """Nothing loads by a request; streams begin to end, since nginx waits for them."""
-        for stack in self._living:
-            if stack.children.streams is not None:
-                stack.children.streams.ask_to_stop()
+        """Nothing loads by a request."""
 
     async def stop(self, deadline: float) -> None:
         """Ends the workers, former stacks, and then the model servers."""
@@ -240,8 +223,6 @@ class ArchiveStacks(Stacks):
 
     async def _drain(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""
-        if old.children.streams is not None:
-            await asyncio.sleep(NGINX_SECONDS)
         await asyncio.gather(
             old.children.stop_workers(self._settings.stop_seconds),
             self._front.until_nginx_drained(former_nginx, self._settings.stop_seconds),

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 NO_NGINX = (
     "no nginx in front: the workers listen on the port themselves, which is for development. A client that "
     "stalls holds a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, "
-    "no second try if a worker dies, no bidirectional streams, and no gRPC but the Open Inference Protocol's"
+    "no second try if a worker dies, and no gRPC but the Open Inference Protocol's"
 )
 
 TRANSLATOR = "tfs_proxy.worker.translator"

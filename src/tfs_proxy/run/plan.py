@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfs_proxy.model.report.served import Served, body_limits, doors_of
 from tfs_proxy.run.gpus import Placement
@@ -12,12 +11,8 @@ from tfs_proxy.run.guarded import guard_of
 from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.run.programs import model_server
 from tfs_proxy.run.programs.model_server import NO_MONITORING, Monitoring
-from tfs_proxy.run.sessions import session_options
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import (
-    BY_MODEL,
-    BY_SCRIPT,
-    OFF,
     CaptureOptions,
     Deployment,
     GuardOptions,
@@ -77,10 +72,8 @@ def plan(
     host: HostResources,
 ) -> ProcessPlan:
     instances = host.common or instances_on(host.ports, workspace)
-    deployment = replace(
-        deployment_of(served, settings, instances, traces=host.traces, counts_requests=host.counts_requests),
-        streams=OFF if host.counts_requests else streams_of(served, settings),
-        streams_socket=str(workspace.streams),
+    deployment = deployment_of(
+        served, settings, instances, traces=host.traces, counts_requests=host.counts_requests
     )
     if host.common:
         return ProcessPlan(deployment, files={}, model_servers=())
@@ -177,17 +170,7 @@ def deployment_of(
         model_dir=str(served.layout.root),
         is_batch=settings.batch,
         many_models=None if many_models is None else str(many_models),
-        sessions=session_options(settings),
     )
-
-
-def streams_of(served: Served, settings: Settings) -> str:
-    """The answerer of bidirectional streams: the script if it can, else the model, if the settings say so."""
-    if settings.stream is False or settings.loaded_as is not None:
-        return OFF
-    if served.has_stream:
-        return BY_SCRIPT
-    return BY_MODEL if settings.stream else OFF
 
 
 def transform_limits(settings: Settings) -> TransformLimits:

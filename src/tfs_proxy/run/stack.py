@@ -17,7 +17,6 @@ from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
-from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.host.waiting import together
 from tfs_proxy.run.model_servers import ModelServers
@@ -29,9 +28,8 @@ from tfs_proxy.run.process import Deaths, Spawn, Tick, spawn
 from tfs_proxy.run.programs import gunicorn, packages
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.stack_children import StackChildren
-from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import OFF, Deployment, ServedModel
+from tfs_proxy.values.deployment import Deployment, ServedModel
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
 
@@ -60,7 +58,6 @@ class StackHost(Struct, frozen=True):
     servers: "SharedServers | None" = None
     counts: WorkerCounts | None = None
     tick: Tick = lambda: None
-    stream_reports: StreamReports | None = None
     front_down: frozenset[str] | set[str] = frozenset()
 
 
@@ -83,7 +80,6 @@ class Stack:
             host.deaths,
             own_exit_status=request.flags is not None,
             tick=host.tick,
-            stream_reports=host.stream_reports,
         )
         self.has_workers = True
         self.prepared: Prepared | None = None
@@ -182,7 +178,7 @@ class Stack:
             try:
                 async with asyncio.TaskGroup() as group:
                     if self.has_workers:
-                        group.create_task(self._start_workers(prepared, planned, web))
+                        group.create_task(self._start_workers(prepared, web))
                     group.create_task(self._load_models(prepared.models))
             except ExceptionGroup as failures:
                 raise failures.exceptions[0] from None
@@ -190,8 +186,6 @@ class Stack:
                 self.readiness.steps.begin("starting: waiting for a worker")
                 async with self._in_time(self._workers_began):
                     await self.readiness.heartbeats.until_alive(every_worker=every_worker)
-                    if (child := self.children.streams) is not None:
-                        await self.children.stream_reports.until_serves(lambda: child.pid)
 
         await self.children.watch_during(become_ready())
 
@@ -261,7 +255,7 @@ class Stack:
         if self.planned is not None and self.planned.model_servers:
             log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
-    async def _start_workers(self, prepared: Prepared, planned: ProcessPlan, web: Sequence[Listener]) -> None:
+    async def _start_workers(self, prepared: Prepared, web: Sequence[Listener]) -> None:
         environ = self.request.environ
         install = packages.plan_install(prepared.served.layout, self.workspace, prepared.settings, environ)
         if install is not None:
@@ -287,12 +281,6 @@ class Stack:
         self._workers_began = time.monotonic()
         replaced = () if self.packages is None else self.packages.replaced
         self.children.start_workers(spec.named(self._of), self._host.spawn_workers, replaced)
-        if planned.deployment.streams != OFF:
-            workers, seconds = sockets.shown_address(web[0]), nginx.answer_seconds(self.settings)
-            spec = gunicorn.streams_process(
-                self.settings, self.workspace, workers, seconds, paths, environ, self._host.log
-            )
-            self.children.start_streams(spec)
 
 
 def heartbeats_of(settings: Settings, counts: WorkerCounts | None = None) -> Heartbeats:

@@ -1,6 +1,5 @@
 """The processes of one stack: its model servers and gunicorn, and why they can't start."""
 
-import asyncio
 import logging
 import os
 import re
@@ -13,7 +12,6 @@ from tfs_proxy.run.model_servers import ModelServers
 from tfs_proxy.run.process import ChildProcess, Children, Deaths, ProcessSpec, Spawn, Tick
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.readiness import Readiness, StackState
-from tfs_proxy.run.stream_reports import StreamReports
 from tfs_proxy.values.deployment import BootFailure
 from tfs_proxy.values.errors import (
     ModelLoadError,
@@ -30,7 +28,7 @@ SPARE_WORKERS = 3
 
 
 class StackChildren(Children):
-    """The model servers, which run on ``devices``, gunicorn, and the process of bidirectional streams.
+    """The model servers, which run on ``devices``, and gunicorn.
 
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
     """
@@ -43,16 +41,13 @@ class StackChildren(Children):
         *,
         own_exit_status: bool = False,
         tick: Tick = lambda: None,
-        stream_reports: StreamReports | None = None,
     ) -> None:
         super().__init__(readiness.down, deaths, tick)
         self.servers = ModelServers(workspace)
         self.servers.users.append(self.lose)
         self.workers: ChildProcess | None = None
-        self.streams: ChildProcess | None = None
         self.readiness, self._workspace = readiness, workspace
         self._own_exit_status = own_exit_status
-        self.stream_reports = stream_reports or StreamReports()
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
         self._logged_failure: BootFailure | None = None
@@ -75,23 +70,17 @@ class StackChildren(Children):
         """Starts gunicorn; the script's requirements replace the packages ``replaced`` in its workers."""
         self.workers, self._replaced = self.start(spec, spawn), replaced
 
-    def start_streams(self, spec: ProcessSpec) -> None:
-        self.streams = self.start(spec)
-
     def kill_workers(self) -> None:
-        for child in self.of_script():
-            child.kill()
+        if self.workers is not None:
+            self.workers.kill()
 
     async def stop_workers(self, seconds: float) -> None:
-        """Lets requests and streams end, then ends gunicorn."""
-        await asyncio.gather(*(child.stop(seconds) for child in self.of_script()))
-
-    def of_script(self) -> list[ChildProcess]:
-        """Gunicorn, and the process of streams."""
-        return [child for child in (self.workers, self.streams) if child is not None]
+        """Lets requests end, then ends gunicorn."""
+        if self.workers is not None:
+            await self.workers.stop(seconds)
 
     def in_start_order(self) -> list[ChildProcess]:
-        return [*self.servers.processes, *self.of_script()]
+        return [*self.servers.processes, *([] if self.workers is None else [self.workers])]
 
     def _look(self) -> bool:
         self._note_failed_worker()
@@ -107,11 +96,6 @@ class StackChildren(Children):
         readiness = self.readiness
         return soon or readiness.state is not StackState.READY or readiness.disturbed.is_set()
 
-    def _is_down(self, child: ChildProcess) -> bool:
-        if child is self.streams and not self.stream_reports.serves(child.pid):
-            return True
-        return super()._is_down(child)
-
     def _may_restart(self, child: ChildProcess) -> bool:
         """A model server or a script that fails during the start is not restarted."""
         super()._may_restart(child)
@@ -123,8 +107,8 @@ class StackChildren(Children):
             return not starting
         if child is self.workers and self._fails_by_packages(child):
             return False
-        failed = {id(self.workers): gunicorn.BOOT_FAILED, id(self.streams): gunicorn.STREAMS_BOOT_FAILED}
-        return not (starting and child.exit_status in failed.get(id(child), ()))
+        has_failed = child is self.workers and child.exit_status in gunicorn.BOOT_FAILED
+        return not (starting and has_failed)
 
     def _note_failed_worker(self) -> None:
         """Logs once why a worker can't load the application; during the start, raises ScriptLoadError."""
@@ -155,9 +139,6 @@ class StackChildren(Children):
             text = f"{child.name} ended with {how} while loading{why}."
             text += "" if why else f" {_last_output(child)}"
             return ModelLoadError(text, ended_with=child.exit_status)
-        if child is self.streams and child.exit_status in gunicorn.STREAMS_BOOT_FAILED:
-            script = without_workspace(self._script or "the application", self._workspace)
-            return ScriptLoadError(f"no streams can be served by {script}: the log says why.")
         has_failed = child.exit_status in gunicorn.BOOT_FAILED or self._fails_by_packages(child)
         if child is self.workers and has_failed:
             return self._reason_of_failed_boot(child)

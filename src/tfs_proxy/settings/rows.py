@@ -115,6 +115,7 @@ GONE: Mapping[str, str] = {
     "SAGEMAKER_STARTUP_TIMEOUT": "set SAGEMAKER_TFS_WAIT_TIME_SECONDS",
     "SAGEMAKER_NUM_MODEL_SERVERS": "set SAGEMAKER_TFS_INSTANCE_COUNT",
     "SAGEMAKER_BATCHING_ENABLED": "set SAGEMAKER_TFS_ENABLE_BATCHING",
+    "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "no sessions are kept: their headers reach a script as they are",
     "CA_REPOSITORY_ARN": "set PIP_INDEX_URL to the repository's address",
 }
 """Settings of earlier releases and of AWS's containers that are not read, and what to do instead.
@@ -159,10 +160,10 @@ def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> l
     )
 
 
-CALLERS, SESSIONS = Group("Who may call"), Group("Sessions")
+CALLERS = Group("Who may call")
 JOBS, CAPTURE = Group("Batch transform and pipelines"), Group("Data capture")
 FILES_AND_LOGS = Group("Files and logs")
-LAST_GROUPS = (SESSIONS, JOBS, CAPTURE, FILES_AND_LOGS)
+LAST_GROUPS = (JOBS, CAPTURE, FILES_AND_LOGS)
 
 
 # fmt: off
@@ -200,19 +201,6 @@ class UseSettings:
     admin_keys: str | None = CALLERS.setting(
         "TFS_PROXY_ADMIN_KEYS", str, None,
         "the same for who may load and unload models, and do all else", shown="those of TFS_PROXY_API_KEYS")
-
-    sessions: bool = SESSIONS.setting(
-        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", parse.flag, False,
-        "open, check and close sessions for requests to /invocations, and keep their state for scripts")
-    sessions_expiration_seconds: int = SESSIONS.setting(
-        "SAGEMAKER_SESSIONS_EXPIRATION", parse.whole(1, 31_536_000), 1200, "s from a session's start to end")
-    sessions_path: str | None = SESSIONS.setting(
-        "SAGEMAKER_SESSIONS_PATH", str, None,
-        "folder on a local disk for the sessions' state; each run makes one of its own there, and removes it",
-        shown="/dev/shm if it has room, else TFS_PROXY_HOME", aws="/dev/shm")  # noqa: S108 - as AWS has it
-    sessions_max_mb: int = SESSIONS.setting(
-        "TFS_PROXY_SESSIONS_MAX_MB", parse.whole(1, 1_000_000), 32,
-        "MB of state in all sessions together, and a 32nd of them in one; more is a 424", aws="no limit")
 
     batch: bool = JOBS.setting(
         "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")

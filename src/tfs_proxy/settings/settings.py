@@ -39,8 +39,8 @@ class Settings(UseSettings):
 
     ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
     ``machine`` is what the defaults are taken from, ``script_timeout_seconds`` follows from other timeouts.
-    ``universal_code`` is a folder with the script for archives that have none, ``sessions_file`` the run's
-    store of sessions, ``inter_op_reason`` says why there are so many inter-op threads; none is a variable.
+    ``universal_code`` is a folder with the script for archives that have none, ``inter_op_reason`` says
+    why there are so many inter-op threads; none is a variable.
     """
 
     port: int = ADDRESSES.setting(
@@ -77,8 +77,8 @@ class Settings(UseSettings):
         aws="no limit")
     max_decoded_total_mb: int | None = ADDRESSES.setting(
         "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
-        "MB of memory that large requests and messages of streams take together; the next ones wait 5 s, "
-        "then get a 503, or close code 1013; one body may take all of it, more is a 413",
+        "MB of memory that large requests take together; the next ones wait 5 s, then get a 503; one body "
+        "may take all of it, more is a 413",
         shown="half of what models and workers leave of the memory, at least the largest request body",
         aws="no limit")
     max_answer_mb: int = ADDRESSES.setting(
@@ -147,17 +147,6 @@ class Settings(UseSettings):
     default_accept: str | None = SCRIPTS.setting(
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", parse.media_type, None,
         "type of the answer if the client sends no Accept, or */*", shown="application/json", aws="ignored")
-    stream: bool | None = SCRIPTS.setting(
-        "TFS_PROXY_STREAM", parse.flag, None,
-        "serve bidirectional streams, as WebSockets at /invocations-bidirectional-stream: by the script's "
-        "stream, else each message as a request to /invocations; needs nginx",
-        shown="true if the script defines stream")
-    stream_idle_seconds: float = SCRIPTS.setting(
-        "TFS_PROXY_STREAM_IDLE_SECONDS", parse.number(1, 86400), 600.0,
-        "s without a message either way after which a stream is closed", shown="600")
-    most_streams: int = SCRIPTS.setting(
-        "TFS_PROXY_MAX_STREAMS", parse.whole(1, 10_000), 1000,
-        "streams at a time; others are refused with 503")
     install_environment: tuple[str, ...] = SCRIPTS.setting(
         "TFS_PROXY_INSTALL_ENVIRONMENT", parse.variables, (),
         "variables, such as DATABASE_URL,AWS_*, that the installer of requirements.txt gets as well as PATH, "
@@ -258,7 +247,6 @@ class Settings(UseSettings):
     changed: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     universal_code: str | None = None
-    sessions_file: str | None = None
     loaded_as: str | None = None
     inter_op_reason: str = ""
 # fmt: on

@@ -73,25 +73,6 @@ class TranslatorOptions(Struct, frozen=True):
     listen: str | None = None
 
 
-class StreamOptions(Struct, frozen=True):
-    """Addresses and limits of the process of streams.
-
-    ``workers`` is HOST:PORT of the workers, which have ``answer_seconds`` for a message if no script serves
-    the streams. A message has at most ``message_bytes``; a stream without one for ``idle_seconds`` is closed.
-    Streams have ``stop_seconds`` to end after SIGTERM.
-    """
-
-    socket: str
-    control_socket: str
-    workers: str
-    message_bytes: int
-    idle_seconds: float
-    most_streams: int
-    answer_seconds: float
-    stop_seconds: float
-    log_level: str
-
-
 def written(options: Struct) -> str:
     """Write options as a word of a command line."""
     return json.dumps(to_builtins(options))

@@ -105,15 +105,6 @@ class Observation(Struct, frozen=True):
     capture: CaptureOptions | None = None
 
 
-class SessionOptions(Struct, frozen=True):
-    """Store of sessions: an SQLite ``file``, the seconds that a session lasts, and limits in bytes."""
-
-    file: str
-    expiration_seconds: int
-    session_bytes: int
-    total_bytes: int
-
-
 class ServedModel(Struct, frozen=True):
     """One model as the model server gets it: versions lie below ``base_path``, in ascending order."""
 
@@ -136,12 +127,10 @@ class Deployment(Struct, frozen=True):
     is the model itself: then there are no models and no instances. ``model_dir`` is the folder of the
     archive, in which a script looks for its own files.
     ``default_accept`` is the answer's type for clients that send no Accept. ``transforms`` says how a batch
-    job should send, ``is_batch`` is True in one. ``sessions`` is None if there are none.
+    job should send, ``is_batch`` is True in one.
     ``many_models`` is the folder of the workspaces of many models, by name, if workers serve all of them;
     then there are no ``models`` here. ``loaded_as`` is the name of an archive loaded at run time: nginx names
     the model of each request.
-    ``streams`` says who serves bidirectional streams, on ``streams_socket``: the script, the model for each
-    message, or off.
     """
 
     default_model: str
@@ -165,9 +154,6 @@ class Deployment(Struct, frozen=True):
     csv_columns: Mapping[str, str] = field(default_factory=dict)
     model_dir: str = ""
     is_batch: bool = False
-    sessions: SessionOptions | None = None
-    streams: str = OFF
-    streams_socket: str = ""
 
     def served_name(self, name: str) -> str:
         """Name in the model server of the model that a request for this deployment calls ``name``."""
@@ -189,16 +175,6 @@ class Deployment(Struct, frozen=True):
     @classmethod
     def from_json(cls, body: bytes) -> "Deployment":
         return convert(json.loads(body), cls)
-
-
-class StreamReport(Struct, frozen=True):
-    """Streams of one process since its start: those that are open, ends by outcome, and messages."""
-
-    pid: int
-    open: int = 0
-    ended: Mapping[str, int] = field(default_factory=dict)
-    messages_in: int = 0
-    messages_out: int = 0
 
 
 class BootFailure(Struct, frozen=True):

@@ -193,14 +193,6 @@ class Draining(ModelNotReady):
     """All models are being unloaded, since the run ends."""
 
 
-class UnknownSession(RequestError):
-    """The session that a request names was never opened here, or is over."""
-
-
-class SessionFailure(RequestError):
-    """A session can't be opened, read or written: its store is full, or fails."""
-
-
 class ScriptFailure(RequestError):
     """The user's script raised, or returned something that is not an answer."""
 

@@ -98,7 +98,6 @@ class Workspace:
         self.metrics = root / "metrics"  # files of prometheus_client in which scripts' metrics are
         self.requests = root / "requests"  # lines of requests that have ended, by nginx or the workers
         self.translator_socket = root / "grpc.sock"  # the Open Inference Protocol over gRPC
-        self.streams = root / "streams.sock"  # socket of the process that serves bidirectional streams
         self.zygote = root / "zygote.sock"  # socket of the process that workers are forked from
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file

@@ -92,8 +92,6 @@ METRICS = Route("/metrics", GET, _EVERYWHERE,
     "the metrics of the container, for Prometheus", is_probe=True, early=True)
 INVOCATIONS = Route("/invocations", POST, (_WORKER, _WORKER, _SUPERVISOR),
     "the answer of the model or of the script", names_model="line")
-STREAM = Route("/invocations-bidirectional-stream", GET[:1], (_WORKER, "", ""),
-    "a bidirectional stream, as a WebSocket, if streams are on")
 EXECUTION_PARAMETERS = Route("/execution-parameters", GET, (_WORKER, "", _SUPERVISOR),
     "the sizes of requests that suit a batch transform job")
 OPENAPI = Route("/openapi.json", GET, _BY_WORKERS_OF_ONE, "an OpenAPI 3.1 document of all that is served")
@@ -135,7 +133,6 @@ INFER = Route(f"{_OPEN}/infer", POST, _BY_WORKERS, "an inference", names_model="
 DEPLOYMENT = Route("/deployment", GET, _BY_RUN, inner=True)
 SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
 HEARTBEAT = Route("/workers", POST, _BY_RUN, inner=True)
-STREAMS = Route("/streams", POST, _BY_RUN, inner=True)
 READY_VERSIONS = Route("/ready-versions", GET, _BY_RUN, inner=True)
 LOADED, SERVED, REACHABLE = (
     Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, is_other=True)

@@ -29,7 +29,6 @@ from tfs_proxy.worker.errors import install
 from tfs_proxy.worker.inference_resources import Serves, add_routes
 from tfs_proxy.worker.invocations import ModelInvocations, ScriptInvocations
 from tfs_proxy.worker.serving_api import PREFIX, AskControlApi, PassOn, ServingApi, add_relay
-from tfs_proxy.worker.sessions import InvocationsResource, SessionInvocations
 from tfs_proxy.worker.status import ExecutionParameters, OpenApiResource
 
 if TYPE_CHECKING:
@@ -141,14 +140,7 @@ def create_app(
         own = ForDeployment(upstream, deployment)
         plane = DataPlane(own, deployment.csv_columns, one_line=deployment.is_batch)
     invocations = _invocations(app, script, deployment, bodies, plane)
-    resource: InvocationsResource = invocations
-    if deployment.sessions is not None:
-        from tfs_proxy.serving.session_store import SessionStore
-
-        store = SessionStore(deployment.sessions, deployment.loaded_as or "")
-        app.held.callback(store.close)
-        resource = SessionInvocations(store, invocations)
-    app.add_route(INVOCATIONS.path, resource)
+    app.add_route(INVOCATIONS.path, invocations)
     converts = plane is not None and getattr(script, "body_reader", None) is None
     asked = partial(plane.signature, Target(deployment.default_model)) if plane and converts else None
     app.add_route(EXECUTION_PARAMETERS.path, ExecutionParameters(deployment.transforms, asked))

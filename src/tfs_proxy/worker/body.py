@@ -67,33 +67,6 @@ class BodyReader:
         return body
 
 
-class _PutBack:
-    """Stream of a body whose first bytes have been read: it begins with them again."""
-
-    def __init__(self, head: bytes, rest: Any) -> None:
-        self._head, self._rest = head, rest
-
-    def read(self, size: int | None = None, /) -> bytes:
-        whole = size is None or size < 0
-        taken = self._head if whole else self._head[:size]
-        self._head = self._head[len(taken) :]
-        rest: bytes = self._rest.read() if whole else self._rest.read((size or 0) - len(taken))
-        return taken + rest
-
-
-def short_body(req: falcon.Request, most_bytes: int) -> bytes | None:
-    """Body of a request whose whole body is still to be read, if it has at most so many bytes; else None.
-
-    Raises BrokenBody if it can't be read.
-    """
-    length = req.content_length
-    if length is not None and length > most_bytes:
-        return None
-    head = read_piece(req.stream, most_bytes + 1 if length is None else length)
-    req.stream = _PutBack(head, req.stream)
-    return head if len(head) <= most_bytes else None
-
-
 def read_piece(stream: Any, count: int) -> bytes:
     """Read ``count`` bytes, fewer at the end. Exceptions of the server here are about the client's bytes."""
     try:

@@ -78,7 +78,6 @@ class PageFacts:
             script="the model" if deployment.script_model is not None else bool(deployment.script),
             takesPictures=graph.decodes_pictures and not graph.from_base64,
             manyModels=False,
-            streams=deployment.streams,
             defaultModel=deployment.default_model,
             defaultAccept=deployment.default_accept,
             maxPayloadBytes=deployment.bodies.payload_bytes,

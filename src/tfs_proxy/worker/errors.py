@@ -17,8 +17,6 @@ from tfs_proxy.values.errors import (
     PayloadTooLarge,
     RequestError,
     ScriptFailure,
-    SessionFailure,
-    UnknownSession,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -29,7 +27,7 @@ from tfs_proxy.worker.body import AnswerBeforeTheEnd, BrokenBody
 
 log = logging.getLogger(__name__)
 
-BEFORE_THE_END = PayloadTooLarge, Overloaded, UnknownSession, SessionFailure
+BEFORE_THE_END = PayloadTooLarge, Overloaded
 """Errors of requests whose body may not have been read."""
 
 

@@ -168,7 +168,6 @@ class ScriptInvocations:
             content_length=req.content_length,
             headers=lambda: req.headers,
             budget=budget,
-            session=getattr(req.context, "session", None),
             **fields,
         )
 

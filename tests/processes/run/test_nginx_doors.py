@@ -47,8 +47,7 @@ class Front(RunningProcess):
     def __init__(self, folder: Path, kind: str, recorders: ExitStack, env: Mapping[str, str]) -> None:
         workspace, port, self.grpc_port = Workspace(folder), free_port(), free_port()
         server = Instance(0, rest_port=1, grpc_port=1, grpc_socket="")
-        doors, streams = Doors(rest_api=True, console=True), str(workspace.streams)
-        served = deployment(instances=(server,), doors=doors, streams="model", streams_socket=streams)
+        served = deployment(instances=(server,), doors=Doors(rest_api=True, console=True))
         proxy = config.ProxyConfig(
             f"{LOOPBACK}:{port}",
             ("unix:web.sock",),

@@ -9,7 +9,6 @@ import { refresh, watch } from "./metrics.js";
 import { choicesOf, getFacts, learnSignatures, showModels, wireLoad } from "./models.js";
 import { defaultOf, inOrder, showServed } from "./served.js";
 import { CLIENTS } from "./snippets.js";
-import { mayStream, messageText, sendMessage, streamSnippet, wireStream } from "./stream.js";
 
 const TYPES = {
   png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", csv: "text/csv", npy: "application/x-npy", npz: "application/x-npz", json: "application/json",
@@ -134,28 +133,14 @@ function shownRequest() {
 function update() {
   let text;
   try {
-    text = state.way === "stream" ? streamSnippet() : CLIENTS[state.client][1](shownRequest());
+    text = CLIENTS[state.client][1](shownRequest());
   } catch (error) {
     text = error.message;
   }
   byId("snippet").textContent = text;
 }
 
-// What can go wrong with a stream is that it is not open: that is said at its path.
-async function attempt(act) {
-  clearBlame();
-  try {
-    await act();
-  } catch (error) {
-    blame(byId("stream-path"), error.message);
-  }
-}
-
 async function send() {
-  if (state.way === "stream") {
-    await attempt(() => sendMessage(messageText()));
-    return;
-  }
   clearBlame();
   let request;
   try {
@@ -235,9 +220,7 @@ function checkBody() {
 
 function chooseWay(tab) {
   state.way = tab.id.replace("tab-", "");
-  for (const way of ["form", "file", "text", "stream"]) byId(`panel-${way}`).hidden = way !== state.way;
-  document.body.dataset.way = state.way;
-  byId("send").disabled = state.way === "stream" && !mayStream();
+  for (const way of ["form", "file", "text"]) byId(`panel-${way}`).hidden = way !== state.way;
   const type = byId("content-type");
   if (state.way === "file") type.value = state.file ? typeOf(state.file) : state.facts.takesPictures ? "application/x-image" : type.value;
   else if (!declared() && (state.way === "form" || !IS_TEXT.test(type.value))) {
@@ -257,10 +240,6 @@ function wireFiles(chooseTab) {
     event.preventDefault();
     drop.classList.remove("over");
     if (!event.dataTransfer.files.length) return;
-    if (state.way === "stream" && mayStream()) {
-      attempt(async () => sendMessage(await event.dataTransfer.files[0].arrayBuffer()));
-      return;
-    }
     chooseTab(byId("tab-file"));
     take(event.dataTransfer.files[0]);
   });
@@ -279,7 +258,6 @@ function wire() {
   byId("request").addEventListener("submit", (event) => { event.preventDefault(); send(); });
   byId("copy").addEventListener("click", copy);
   wireFiles(chooseTab);
-  wireStream(state.facts, attempt);
   chooseClient(byId("client-0"));
   return chooseTab;
 }

@@ -63,14 +63,12 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
 
 
 def _handlers(ast_names: script_syntax.AstNames) -> str:
-    streams = (script_syntax.STREAM,) if ast_names.streams else ()
-    match (*ast_names.defined(script_syntax.HANDLERS), *streams):
+    match ast_names.defined(script_syntax.HANDLERS):
         case ():
             return f"none of {', '.join(script_syntax.HANDLERS)}"
-        case ("handler", str() as other, *_) as handlers if other != script_syntax.STREAM:
-            unused = [name for name in handlers[1:] if name != script_syntax.STREAM]
-            also = "; stream serves streams" if streams else ""
-            return f"handler, which is used; its {words_joined(unused)} {_are(unused)} not{also}"
+        case ("handler", _, *_) as handlers:
+            unused = handlers[1:]
+            return f"handler, which is used; its {words_joined(unused)} {_are(unused)} not"
         case handlers:
             return words_joined(handlers)
 

@@ -83,12 +83,6 @@ class Served(Struct, frozen=True):
         return str(self.layout.script) if self.layout.script.is_file() else None
 
     @property
-    def has_stream(self) -> bool:
-        """True if the script serves bidirectional streams itself."""
-        ast_names = script_syntax.read_ast_names(self.layout.script)
-        return ast_names is not None and ast_names.streams
-
-    @property
     def graph_folders(self) -> Mapping[str, str]:
         return {
             model.name: str(model.versions[max(model.versions)]) for model in self.models if model.versions

@@ -7,7 +7,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Collection, Iterator
-from functools import partial
 from typing import Final
 
 from tfs_proxy.model.report.first_request import ready_line
@@ -44,7 +43,6 @@ from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run import Run, RunHost, Stacks
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
-from tfs_proxy.run.sessions import session_metrics, with_session_store
 from tfs_proxy.run.stack import heartbeats_of
 from tfs_proxy.settings.parsers import check_ports
 from tfs_proxy.settings.settings import Settings
@@ -86,10 +84,7 @@ async def serve_many(
     StopServing if the run can't start or go on. ``listeners`` are closed at the end.
     """
     refuse_unusable(settings)
-    with (
-        run_workspace(settings.home, LONGEST_PATH) as workspace,
-        with_session_store(settings, workspace) as stored,
-    ):
+    with run_workspace(settings.home, LONGEST_PATH) as workspace:
         code = await asyncio.to_thread(universal_code, settings, workspace)
         if code is not None:
             log.info("Script of models without one: %s", settings.program)
@@ -97,7 +92,7 @@ async def serve_many(
         if "SAGEMAKER_TFS_INSTANCE_COUNT" not in settings.given:  # else one for each GPU
             servers = max(1, len(await asyncio.to_thread(visible_devices, request.environ)))
             check_ports(settings.safe_port_range, servers, settings.grpc_port)
-        settings = stored.with_values(universal_code=code, instance_count=servers)
+        settings = settings.with_values(universal_code=code, instance_count=servers)
         models = None if folder is None else model_folder(folder)
         if models is not None:
             count = len((await asyncio.to_thread(models.check)).paths)
@@ -138,7 +133,6 @@ class ManyModels(Stacks):
             self._records.measure,
             self._stacks.measure,
             self._registry.measure,
-            partial(session_metrics, settings),
             front=self._front,
         )
         load = load_below((MODELS_DIR, *words_of(settings.model_folders)), self._registry, self._on_demand)

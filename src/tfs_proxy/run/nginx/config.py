@@ -30,7 +30,7 @@ from tfs_proxy.settings.parsers import AccessLog
 from tfs_proxy.settings.rows import LONGER_SECONDS, STALLED_SECONDS
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import attributes, names
-from tfs_proxy.values.deployment import OFF, Deployment, TraceSampling
+from tfs_proxy.values.deployment import Deployment, TraceSampling
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import is_model_name
@@ -56,12 +56,6 @@ from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
 KEEP_ALIVE_SECONDS = 75
 
-STREAMS_OFF = (
-    "bidirectional streams are off: define async def stream(messages, context) in the script, or set "
-    "TFS_PROXY_STREAM=true"
-)
-STREAMS_DOWN = "the process of bidirectional streams is being started: try again"
-PIPELINES_STREAM = "a pipeline serves no streams"
 
 MOST_CONNECTIONS = 8192
 CONNECTIONS_A_CORE = 2048
@@ -98,7 +92,7 @@ REFUSALS: Mapping[int, str] = {
     414: "the URI is too long",
     416: "the range can't be satisfied",
     421: "misdirected request",
-    426: "streams are WebSockets: send an upgrade",
+    426: "no WebSocket is served here: send each message as a request",
     429: "too many requests",
     431: HEADERS_TOO_LARGE,
     500: "internal error of nginx",
@@ -212,7 +206,6 @@ def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace
         "bad_gateway": "/.refused/503",
         "read_seconds": read_seconds,
         "keep_seconds": KEEP_ALIVE_SECONDS,
-        "refused_streams": PIPELINES_STREAM,
     }
     return _rendered("pipeline", {**_of_all(proxy, settings, workspace, routes.PIPELINE), **own})
 
@@ -301,8 +294,6 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "traces": _traces(sampling) if sampling else None,
         "model_servers": [f"{each.host}:{each.rest_port}" for each in (served.instances if served else ())],
         "fast": fast_path.ACCEPTS if many or proxy.fast else None,
-        "streams": serving.streams_socket if serving and serving.streams != OFF else None,
-        "refused_streams": _refused_streams(proxy),
         "rest_api": rest_api,
         "takes_any_size": serving is not None and serving.bodies.takes_any_size,
         "many": many_models.values(many, settings) if many else None,
@@ -322,15 +313,6 @@ def _refusals(settings: Settings) -> Mapping[str, tuple[int, str]]:
         "model-server-504": (504, not_answered(MODEL_SERVER, settings.request_timeout_seconds)),
         **{verdict: (403, text) for verdict, text in guard.REFUSALS.items()},
     }
-
-
-def _refused_streams(proxy: ProxyConfig) -> str | None:
-    """The reason why a stream can't be opened; None until it is known what is served."""
-    if proxy.multi_model is not None:
-        return "many models serve no streams: start a container for this one"
-    if proxy.serving is None:
-        return None
-    return STREAMS_OFF if proxy.serving.streams == OFF else STREAMS_DOWN
 
 
 def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mapping[str, Any]:

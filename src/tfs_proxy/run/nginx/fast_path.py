@@ -2,7 +2,7 @@
 
 Only TF Serving's own JSON for models without a script, and only what is certain: `POST` of one JSON object,
 in a media type, an Accept and attributes that need no conversion, with a Content-Length that is small, from
-a client that does not ask for the times of stages, outside of sessions. Anything else, and anything that the
+a client that does not ask for the times of stages. Anything else, and anything that the
 model server refuses, goes to Python with the same body, so that both ways give the same answers. Values from
 headers reach a path only through patterns that name every character allowed: those of `values.attributes`,
 which Python reads the same header by.

@@ -97,8 +97,7 @@ def planned(
 ) -> list[Stage]:
     """The stages with their ports, which ``held`` reserves. Raises SettingsError."""
     sizes = [ports_needed(order, number, environ) for number, order in enumerate(orders, start=1)]
-    # A session's header reaches every stage, but only one of them can have the session: --env names it.
-    inner = {**for_inner_stack(environ), "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "false"}
+    inner = for_inner_stack(environ)
     stages: list[Stage] = []
     for order, ports in zip(orders, free_blocks(sizes, held), strict=True):
         own_ports = {

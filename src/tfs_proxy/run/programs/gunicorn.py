@@ -1,4 +1,4 @@
-"""The process of gunicorn, which runs the workers, and that of bidirectional streams beside them: pure."""
+"""The process of gunicorn, which runs the workers: pure."""
 
 import math
 import os
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfs_proxy.observe.logs.entry import LogConfig
-from tfs_proxy.run.process import Backoff, ProcessSpec
+from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.settings.worker_environment import METRICS_VARIABLE, WORKSPACE_VARIABLE, StreamOptions, written
+from tfs_proxy.settings.worker_environment import METRICS_VARIABLE, WORKSPACE_VARIABLE
 from tfs_proxy.values.layout import Workspace
 
 PROGRAM = "tfs_proxy.worker.gunicorn_workers.master"
@@ -38,12 +38,8 @@ MEMORY_SETTINGS: Mapping[str, str] = {
 """Glibc keeps 16 MB for each of two arenas. Else it gives each body's memory back to the kernel, and
 finding the pages again for the next takes half of the time of a body of 3 MB (benchmarks/README.md)."""
 
-BOOT_FAILED, STREAMS_BOOT_FAILED = (3, 4), (3,)
-"""The exit statuses of gunicorn and of the streams' process if the application can't be loaded."""
-
-STREAMS = "tfs_proxy.worker.streams"
-STREAMS_BACKOFF = Backoff(longest_seconds=1.0, tries=60)
-"""Requests are answered without it, so that its deaths don't soon end the run."""
+BOOT_FAILED = (3, 4)
+"""The exit statuses of gunicorn if the application can't be loaded."""
 
 
 def argv(settings: Settings, listener_fds: Sequence[int], *, behind_nginx: bool = True) -> tuple[str, ...]:
@@ -106,35 +102,4 @@ def gunicorn_process(
         env={**environment(environ, settings, workspace, packages), **log.variable()},
         pass_fds=(*listener_fds, log.descriptor),
         orphaned_signal=signal.SIGQUIT,  # its process group ends at once
-    )
-
-
-def streams_process(
-    settings: Settings,
-    workspace: Workspace,
-    workers: str,
-    answer_seconds: float,
-    packages: Sequence[Path],
-    environ: Mapping[str, str],
-    log: LogConfig,
-) -> ProcessSpec:
-    """The process of streams, with gunicorn's import path; ``workers`` have ``answer_seconds`` a message."""
-    options = StreamOptions(
-        socket=str(workspace.streams),
-        control_socket=str(workspace.control_socket),
-        workers=workers,
-        message_bytes=settings.max_payload_bytes,
-        idle_seconds=settings.stream_idle_seconds,
-        most_streams=settings.most_streams,
-        answer_seconds=answer_seconds,
-        stop_seconds=settings.stop_seconds,
-        log_level=settings.gunicorn_loglevel,
-    )
-    return ProcessSpec(
-        name="streams",
-        argv=(sys.executable, "-m", STREAMS, written(options)),
-        env={**environment(environ, settings, workspace, packages), **log.variable()},
-        pass_fds=(log.descriptor,),
-        orphaned_signal=signal.SIGQUIT,  # its process group ends at once
-        backoff=STREAMS_BACKOFF,
     )

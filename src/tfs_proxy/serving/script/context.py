@@ -17,7 +17,6 @@ from tfs_proxy.data.open_inference.infer_codec import InferCodec
 from tfs_proxy.observe.request_record import client_watch, current_id
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
-from tfs_proxy.serving.script.session import Session
 from tfs_proxy.serving.script.values import HeaderMap, custom_attributes, retargeted
 from tfs_proxy.serving.upstream.grpc_channels import Channels
 from tfs_proxy.serving.upstream.rest import model_path
@@ -174,7 +173,6 @@ class ScriptRequest(Struct, frozen=True):
     """The body, if it is read in parts; then ``body`` is empty."""
 
     hung_up: Callable[[], bool] = field(default_factory=client_watch)
-    session: Session | None = None
     value: object = None
     """The body as the object that `describe` with ``validate`` has made of it."""
     form: Mapping[str, Sequence[FormPart]] | None = None
@@ -203,11 +201,6 @@ class RequestContext:
         """Logger whose records carry ``inference_id``, and ``model_name`` if there is a model server."""
         known = {"model_name": getattr(self, "model_name", None), "inference_id": self.inference_id}
         return logging.LoggerAdapter(LOGGER, known)
-
-    @property
-    def session(self) -> Session | None:
-        """State of the request's session, kept for its next request; None if it belongs to none."""
-        return self._request.session
 
     def is_disconnected(self) -> bool:
         """Return True once nobody waits for the answer: a handler that takes long may end then."""

@@ -4,7 +4,6 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from functools import cached_property
 from http import HTTPStatus
 from http.client import responses
@@ -26,19 +25,12 @@ from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.script.load import Script
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, ServerRefusal, encoded, script_reply
-from tfs_proxy.serving.script.streams import (
-    Messages,
-    StreamContext,
-    StreamRequest,
-    begin_stream,
-)
 from tfs_proxy.serving.script.values import PREDICT, STATUSES, HeaderMap, Request, retargeted
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import (
     BadInput,
-    RequestError,
     ScriptFailure,
     ScriptLoadError,
     UpstreamRefused,
@@ -270,21 +262,6 @@ class ScriptCaller:
         else:
             reply = self._halves(request, context, instance)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
-
-    def begin_stream(
-        self, request: StreamRequest, messages: Messages, ended: Callable[[], object]
-    ) -> "Future[RequestError | None]":
-        """Serve a stream by the script's ``stream``, in the loop of its coroutines; does not wait."""
-        opened = ScriptRequest(
-            request.target or Target(self._worker.default_model),
-            b"",
-            content_type=request.content_type,
-            accept=request.accept,
-            custom_attributes=request.custom_attributes,
-            headers=lambda: request.headers,
-        )
-        context = StreamContext(opened, request, self._worker.plane.choose(), self._worker)
-        return begin_stream(self._runner, self._script.stream, messages, context, ended)
 
     @property
     def health(self) -> ScriptHealth | None:

@@ -27,7 +27,6 @@ from tfs_proxy.model.script_syntax import (
     HEALTH,
     NOT_FOR_MANY,
     PARAMETERS,
-    STREAM,
     STREAMS,
     form_of,
     no_handler,
@@ -117,14 +116,13 @@ def own_line(error: BaseException, path: str, function: str) -> str:
 
 
 class Script(Struct, frozen=True):
-    """Loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
+    """Loaded inference.py: its path, those of AWS's three functions that it defines, and ours.
 
     ``handler`` answers a request alone and wins over the other two (docs/reference/aws-container.md).
     ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
     only one of them is there, the other half is the conversion that models without a script get.
     ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
-    ``health(context)`` says if it can serve, ``stream(messages, context)`` serves bidirectional streams.
-    ``description`` describes its bodies.
+    ``health(context)`` says if it can serve. ``description`` describes its bodies.
     """
 
     path: str
@@ -134,7 +132,6 @@ class Script(Struct, frozen=True):
     init: Callable[[Any], Any] | None = None
     close: Callable[[], Any] | None = None
     health: Callable[[Any], Any] | None = None
-    stream: Handler | None = None
     description: Description | None = None
 
     @property
@@ -168,7 +165,7 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
         module = import_script(path, import_paths)
     handlers = {name: function_of(module, name) for name in HANDLERS}
     others = own_members(module)
-    if not any(handlers.values()) and others["stream"] is None:
+    if not any(handlers.values()):
         functions = [name for name, value in vars(module).items() if inspect.isfunction(value)]
         raise ScriptLoadError(no_handler(path, vars(module), functions))
     for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
@@ -256,12 +253,7 @@ def takes(signature: inspect.Signature, count: int) -> bool:
 
 def own_members(module: ModuleType) -> Mapping[str, Any]:
     """Find the functions that both kinds of scripts may have."""
-    members = {name: own_function(module, name) for name in ("close", HEALTH)}
-    stream = getattr(module, STREAM, None)
-    written = inspect.unwrap(stream) if callable(stream) else None
-    # Any other of that name is the script's own business.
-    is_async = inspect.isasyncgenfunction(written) or inspect.iscoroutinefunction(written)
-    return {**members, STREAM: own_function(module, STREAM) if is_async else None}
+    return {name: own_function(module, name) for name in ("close", HEALTH)}
 
 
 def own_function(module: ModuleType, name: str) -> Callable[..., Any] | None:

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
@@ -28,10 +27,9 @@ from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.script.load import function_of, import_script, own_members, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
-from tfs_proxy.serving.script.streams import Messages, StreamRequest, begin_stream
 from tfs_proxy.serving.script.values import FRAMING, Response
 from tfs_proxy.values.deployment import Deployment
-from tfs_proxy.values.errors import RequestError, ScriptLoadError
+from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire import media_types as media
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
@@ -104,16 +102,6 @@ class ScriptModelContext(RequestContext):
         return encode_array(prediction, accept), accept
 
 
-class ScriptModelStreamContext(ScriptModelContext):
-    """Context of ``stream``: of the request that opened it."""
-
-    __slots__ = ("path", "query")
-
-    def __init__(self, model_dir: str, opened: ScriptRequest, request: StreamRequest, model: Any) -> None:
-        super().__init__(model_dir, opened, model)
-        self.path, self.query = request.path, request.query
-
-
 MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
 TEXT = frozenset({media.JSON, media.CSV})
 """Types whose bodies reach a script as str; all others are bytes."""
@@ -135,7 +123,6 @@ class ScriptModel(Struct, frozen=True):
     transform_fn: Function | None = None
     close: Callable[[], Any] | None = None
     health: Callable[[Any], Any] | None = None
-    stream: Function | None = None
     description: Description | None = None
     loaded: Any = ()  # of one element
 
@@ -263,16 +250,6 @@ class ScriptModelCaller:
             returned = request.codec.encode(returned)
         reply = script_reply(_response(returned), function, accept, HTTPStatus.OK, self._runner)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
-
-    def begin_stream(
-        self, request: StreamRequest, messages: Messages, ended: Callable[[], object]
-    ) -> "Future[RequestError | None]":
-        """Serve a stream by the script's ``stream``, whose context has the ``model``; does not wait."""
-        opened = ScriptRequest(
-            *(Target(""), b"", request.content_type, request.accept), headers=lambda: request.headers
-        )
-        context = ScriptModelStreamContext(self._model_dir, opened, request, self._model)
-        return begin_stream(self._runner, self._script_model.stream, messages, context, ended)
 
     @property
     def health(self) -> ScriptHealth | None:

@@ -9,12 +9,12 @@ from urllib.parse import quote
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
-from tfs_proxy.values.deployment import Deployment, StreamReport, WorkerOrder, WorkerState
+from tfs_proxy.values.deployment import Deployment, WorkerOrder, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import DEPLOYMENT, HEARTBEAT, SETTLED, STREAMS
+from tfs_proxy.wire.routes import DEPLOYMENT, HEARTBEAT, SETTLED
 
 TIMEOUT_SECONDS = 5.0
 
@@ -60,11 +60,6 @@ def report_state(control_socket: Path, state: WorkerState) -> WorkerOrder:
         return decode(answer.body, type=WorkerOrder)
     except DecodeError as error:
         raise UpstreamUnavailable(f"The supervisor answered {answer.status}.") from error
-
-
-def report_streams(control_socket: Path, report: StreamReport) -> None:
-    """Tell the supervisor of a process's streams; raises as `ask`."""
-    ask(control_socket, "POST", STREAMS.path, encode(report))
 
 
 def settled(control_socket: Path) -> bool:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, UNAVAILABLE, AwsError, refused
 from tfs_proxy.tools.endpoint.catalogue import Catalogue, Change
-from tfs_proxy.tools.endpoint.instances import EndpointSessions, InstanceGroup, by_weight, start_all
+from tfs_proxy.tools.endpoint.instances import InstanceGroup, by_weight, start_all
 from tfs_proxy.tools.endpoint.operations import (
     IN_SERVICE,
     UPDATING,
@@ -43,7 +43,6 @@ class HostedEndpoint:
         self.components: dict[str, InstanceGroup] = {}
         self.changing: set[str] = set()
         """Components that are being updated."""
-        self.sessions = EndpointSessions()
         self._catalogue, self._starter = catalogue, starter
         self.draw = random.Random()  # noqa: S311 - it only spreads load
 
@@ -133,9 +132,6 @@ class HostedEndpoint:
 
     def group_for(self, members: Mapping[str, str]) -> InstanceGroup:
         """The variant or component for a request with these members. Raises AwsError."""
-        home = self.sessions.home(members)
-        if home is not None:
-            return home.group
         component = members.get("InferenceComponentName")
         if component is not None:
             if component not in self.components:

@@ -190,19 +190,15 @@ async def ask(
     limits: InvocationLimits,
 ) -> HttpResponse:
     """The good answer of an instance of the group. Raises AwsError for anything else."""
-    instance = picked(endpoint, group, members, body)
+    instance = picked(endpoint, group, body)
     if group.variant.concurrency is not None:
         limits = replace(limits, answer_bytes=SERVERLESS_BYTES)
     with instance.answering():
-        answer = await Invocation(endpoint.name, instance, members, limits).answer(body)
-    endpoint.sessions.learn(group, instance, answer)
-    return answer
+        return await Invocation(endpoint.name, instance, members, limits).answer(body)
 
 
-def picked(
-    endpoint: HostedEndpoint, group: InstanceGroup, members: Mapping[str, str], body: bytes = b""
-) -> VariantInstance:
-    """An instance for a request, that of its session if it has one.
+def picked(endpoint: HostedEndpoint, group: InstanceGroup, body: bytes) -> VariantInstance:
+    """An instance for a request.
 
     Raises AwsError if none is in service (try again if one is starting), and over a serverless one's limits.
     """
@@ -210,9 +206,6 @@ def picked(
         refuse_large(body, SERVERLESS_BYTES)
         if sum(each.outstanding for each in group.instances) >= group.variant.concurrency:
             raise AwsError("ThrottlingException", "Rate exceeded: MaxConcurrency requests are under way.")
-    home = endpoint.sessions.home(members)
-    if home is not None:
-        return home.instance
     instance = group.pick(endpoint.draw)
     if instance is None and group.is_starting:
         raise AwsError(NOT_READY, f"{group.name} is not in service yet; try again.")

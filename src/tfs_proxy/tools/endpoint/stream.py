@@ -70,7 +70,7 @@ async def invoke_stream(endpoint: HostedEndpoint, request: HttpRequest) -> Strea
     refuse_asynchronous(endpoint)
     group = endpoint.group_for(members)
     async with AsyncExitStack() as held:
-        instance = picked(endpoint, group, members, request.body)
+        instance = picked(endpoint, group, request.body)
         held.enter_context(instance.answering())
         invocation = Invocation(endpoint.name, instance, members, InvocationLimits(STREAM_SECONDS))
         async with invocation.streamed(request.body, held) as answer:

@@ -1,4 +1,4 @@
-"""The guard against other sites' web pages, at every door: nginx, workers without it, streams, `endpoint`."""
+"""The guard against other sites' web pages, at every door: nginx, workers without it, `endpoint`."""
 
 import contextlib
 import http.client
@@ -22,17 +22,8 @@ def model_fn(model_dir):
 
 def transform_fn(model, data, content_type, accept):
     return "done", "text/plain"
-
-
-async def stream(messages, context):
-    async for message in messages:
-        yield message
 """
 BODY = "Content-Length: 2\r\n\r\n{}"
-STREAM = (
-    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-)
 SETTINGS = {
     "TFS_PROXY_ALLOWED_ORIGINS": "http://app.example, https://app.example",
     "TFS_PROXY_ALLOWED_HOSTS": "model.example",
@@ -173,17 +164,6 @@ def test_a_request_passes_or_is_refused_at_each_door(door: Stack, case: Case) ->
     judge(answered(door.port, request), case)
 
 
-@NEEDS_NGINX
-@pytest.mark.parametrize("door", ["nginx"], indirect=True)
-@pytest.mark.parametrize("case", [case for case in CASES.values() if case.method == "POST" and case.host])
-def test_a_web_socket_is_opened_or_refused_alike(door: Stack, case: Case) -> None:
-    """A handshake is a GET, which browsers let any page send, so its origin counts."""
-    handshake = Case(case.refused, case.headers, case.host, "GET", case.again)
-    answer = answered(door.port, handshake.head("/invocations-bidirectional-stream", door.port) + STREAM)
-
-    assert answer.split()[1] == ("403" if case.refused else "101")
-
-
 @pytest.mark.parametrize("path", ["/ping", "/live", "/invocations"])
 def test_ping_is_answered_whoever_asks(door: Stack, path: str) -> None:
     """Health checks come by names that nobody lists; all else on loopback asks for one of its own."""
@@ -262,11 +242,11 @@ def elsewhere(root: Path) -> Iterator[Stack]:
 
 
 @NEEDS_NGINX
-def test_elsewhere_the_guard_is_for_management_and_streams(elsewhere: Stack) -> None:
+def test_elsewhere_the_guard_is_for_management(elsewhere: Stack) -> None:
     """An address that others reach serves any page, until origins are listed; but none may load a model."""
 
-    def status(case: Case, path: str, rest: str = BODY) -> str:
-        return answered(elsewhere.port, case.head(path, elsewhere.port) + rest).split()[1]
+    def status(case: Case, path: str) -> str:
+        return answered(elsewhere.port, case.head(path, elsewhere.port) + BODY).split()[1]
 
     assert status(FOREIGN, "/models/a/invoke") == "404"
     assert status(Case(host="node-7.example"), "/models/a/invoke") == "404"
@@ -274,7 +254,6 @@ def test_elsewhere_the_guard_is_for_management_and_streams(elsewhere: Stack) -> 
         assert status(FOREIGN, path) == "403", path
     assert status(CASES["DELETE by a foreign page"], "/models/a") == "403"
     assert status(CASES["GET by a foreign page"], "/models") == "200"
-    assert status(Case(headers=FOREIGN.headers, method="GET"), "/streams", STREAM) == "403"
 
 
 @NEEDS_NGINX

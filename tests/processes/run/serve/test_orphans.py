@@ -9,7 +9,6 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
-from websockets.sync.client import connect
 
 from support.archives import (
     NEEDS_NGINX,
@@ -38,11 +37,6 @@ HANDLES = f"""{STARTS}
 def handler(data, context):
     hold(data.read().decode())
     return "let go", "text/plain"
-
-
-async def stream(messages, context):
-    async for message in messages:
-        yield message
 """
 HANDLES_AS_MODEL = f"""{STARTS}
 def model_fn(model_dir):
@@ -138,14 +132,6 @@ def under_load(scene: Scene) -> Stack:
     return stack
 
 
-def streaming(scene: Scene) -> Stack:
-    stack = scene.ready()
-    client = scene.enter(connect(f"ws://127.0.0.1:{stack.port}/invocations-bidirectional-stream"))
-    client.send("x")
-    assert client.recv(timeout=SECONDS) == "x"
-    return stack
-
-
 def reloading(scene: Scene) -> Stack:
     folder = scene.folder / "model"
     shutil.unpack_archive(stand_in_archive(scene.folder / "model.tar.gz", HANDLES), folder)
@@ -175,7 +161,7 @@ def loading_one_of_many(scene: Scene) -> Stack:
 
 STATES: tuple[Callable[[Scene], Stack], ...] = (
     *(starting, unpacking, installing, loading_a_model, loading_a_script, ready_without_nginx),
-    *(under_load, streaming, reloading, draining),
+    *(under_load, reloading, draining),
 )
 OF_MANY = [
     pytest.param(state, marks=(pytest.mark.slow, pytest.mark.tensorflow)) for state in (loading_one_of_many,)

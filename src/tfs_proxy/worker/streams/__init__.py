@@ -1,1 +1,0 @@
-"""Process of bidirectional streams: WebSocket on a unix socket behind nginx, beside gunicorn's workers."""
