@@ -139,16 +139,31 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """Models by name, the default one's name, the script, and a script model's folder."""
+    """Parts of an archive, or of a script alone, that an application is made of."""
 
     models: Mapping[str, Versions]
+    """Signatures by version, by model name."""
+
     default: str
+    """Name of the model for requests that name none; "" without models."""
+
     script: str | None
+    """Path of the script; None without one."""
+
     import_paths: tuple[str, ...]
+    """Folders that the script's imports may come from; the first wins."""
+
     script_model: str | None
+    """Folder of an archive whose script is the model itself; else None."""
+
     model_dir: str
+    """Folder in which the script looks for its own files."""
+
     graph_folders: Mapping[str, str] = field(default_factory=dict)
+    """Folder of the newest version, by model name."""
+
     csv_columns: Mapping[str, str] = field(default_factory=dict)
+    """Inputs in the order of the columns of CSV, between commas, by model name."""
 
 
 def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:

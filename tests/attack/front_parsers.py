@@ -102,7 +102,7 @@ def worker_state(data: bytes) -> None:
     with suppress(ValueError, RecursionError):
         heartbeats.hear(decode(data, type=WorkerState))
     heartbeats.reason()
-    heartbeats.overdue()
+    heartbeats.take_overdue()
 
 
 def ledger(folder: Path, data: bytes) -> None:

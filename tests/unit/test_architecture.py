@@ -288,6 +288,26 @@ def test_a_constant_has_one_value(module: Path) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+MOST_UNTOLD_FIELDS = 4
+MADE_BY_CONSTRUCTORS = {"Readiness", "Heartbeats"}
+SENTENCE_IN_A_CALL = r"""\(.*["']([^"' ]+ ){3}"""
+
+
+def test_fields_are_told_where_they_stand() -> None:
+    """Each of many fields has a docstring below it, unless it is a setting, whose help tells it."""
+    for node in (node for module in MODULES for node in ast.walk(ast.parse(module.read_text()))):
+        if isinstance(node, ast.ClassDef):
+            made = node.name in MADE_BY_CONSTRUCTORS
+            body = getattr(node.body[1], "body", []) if made else node.body
+            fields = {
+                ast.unparse(field): ast.get_docstring(ast.Module(body[place:], []))
+                for place, field in enumerate(body, 1)
+                if isinstance(field, ast.AnnAssign | ast.Assign if made else ast.AnnAssign)
+            }
+            untold = [each for each in fields if not (fields[each] or re.search(SENTENCE_IN_A_CALL, each))]
+            assert not untold or len(fields) <= MOST_UNTOLD_FIELDS, untold
+
+
 def doubles(module: Path) -> Iterator[str]:
     """Statuses and sizes that a module names itself, and media types that it spells."""
     text = module.read_text()

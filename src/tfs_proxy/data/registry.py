@@ -38,25 +38,41 @@ from tfs_proxy.wire.media_types import MediaType
 class Format(Struct, frozen=True):
     """One row: a media type with its aliases, and its converters; None if there is no such conversion.
 
-    ``decode`` reads arrays by the signature, for predict; ``decode_examples`` reads named features, for
-    classify and regress; ``decode_array`` reads an array without a signature, for scripts that are the
-    model. All three count their results against a budget. ``encode`` writes arrays by output name,
-    ``encode_results`` the JSON values of classify and regress, ``encode_array`` the answer of a script that
-    is the model. A body of a format that ``is_text`` comes as UTF-8. If ``by_record``, an answer has
-    one output record for each input record. ``has_complex`` says that it can carry complex numbers.
+    The converters of bodies count their results against a budget.
     """
 
     name: str
+    """Media type."""
+
     aliases: tuple[str, ...] = ()
+    """Other media types for the same format."""
+
     is_text: bool = False
+    """True if a body comes as UTF-8."""
+
     decode: Callable[[bytes, MediaType, Signature, MemoryBudget], Batch] | None = None
+    """Reader of arrays by the signature, for predict."""
+
     decode_examples: Callable[[bytes, MemoryBudget], Examples] | None = None
+    """Reader of named features, for classify and regress."""
+
     decode_array: Callable[[bytes, MediaType, MemoryBudget], npt.NDArray[Any]] | None = None
+    """Reader of an array without a signature, for scripts that are the model."""
+
     encode: Callable[[Outputs], bytes] | None = None
+    """Writer of arrays by output name."""
+
     encode_results: Callable[[Sequence[Any]], bytes] | None = None
+    """Writer of the JSON values of classify and regress."""
+
     encode_array: Callable[[Any], bytes] | None = None
+    """Writer of the answer of a script that is the model."""
+
     by_record: bool = True
+    """True if an answer has one output record for each input record."""
+
     has_complex: bool = False
+    """True if it can carry complex numbers."""
 
 
 _JSON_LINES = {

@@ -20,62 +20,165 @@ _BFLOAT16 = "bfloat16"
 class ModelServerFlags:
     """Every flag of tensorflow_model_server 2.20 with its default there.
 
-    ``host`` and ``management_on_socket_only`` are additions. Flags marked ``unused`` are accepted and have
-    no effect here.
+    ``host`` and ``management_on_socket_only`` are additions. Flags marked ``unused`` are accepted and have no
+    effect here.
     """
 
     port: int = 8500
+    """Port of gRPC; 0 for none."""
+
     grpc_socket_path: str = ""
+    """Path of a unix socket that answers gRPC, too; "" for none."""
+
     grpc_max_threads: int = 0
+    """Threads that answer gRPC; 0 for a number by the cores."""
+
     grpc_channel_arguments: str = ""
+    """Options of the gRPC server, ``name=value`` between commas."""
+
     rest_api_port: int = 0
+    """Port of REST; 0 for none."""
+
     rest_api_num_threads: int = 0
+    """Threads that answer REST; 0 for a number by the cores."""
+
     rest_api_timeout_in_ms: int = 30000
+    """Milliseconds that a call of REST may take; 0 or less for any time."""
+
     rest_api_enable_cors_support: bool = False
+    """True if pages of other sites may call REST."""
+
     enable_batching: bool = False
+    """True if requests are batched."""
+
     batching_parameters_file: str = ""
+    """Text protobuf BatchingParameters; "" for the defaults. Needs ``enable_batching``."""
+
     enable_per_model_batching_parameters: bool = False
+    """True if versions bring batching parameters of their own."""
+
     allow_version_labels_for_unavailable_models: bool = False
+    """True if a new label may name a version that is not loaded."""
+
     model_config_file: str = ""
+    """Text protobuf ModelServerConfig; "" for the one model of the flags."""
+
     model_config_file_poll_wait_seconds: int = 0
+    """Seconds between two reads of that file; 0 for one read at the start."""
+
     model_name: str = "default"
+    """Name of the one model."""
+
     model_base_path: str = ""
+    """Folder of its versions; "" if a file names the models."""
+
     num_load_threads: int = 0
+    """Threads that load versions; 0 for one for each core."""
+
     max_num_load_retries: int = 5
+    """Number of further tries for a version that fails to load."""
+
     load_retry_interval_micros: int = 60_000_000
+    """Microseconds between two tries."""
+
     file_system_poll_wait_seconds: int = 1
+    """Seconds between two looks for versions; 0 for one look, less than 0 for none."""
+
     tensorflow_session_parallelism: int = 0
+    """Threads of TensorFlow for the next two flags; 0 for its own choice."""
+
     tensorflow_intra_op_parallelism: int = 0
+    """Threads within an operation; 0 for ``tensorflow_session_parallelism``."""
+
     tensorflow_inter_op_parallelism: int = 0
+    """Operations at a time; 0 for ``tensorflow_session_parallelism``."""
+
     tensorflow_session_config_file: str = ""
+    """Text protobuf ConfigProto; "" for none."""
+
     mixed_precision: str = ""
+    """Type for parts of the graph, "bfloat16"; "" for the graph's own."""
+
     per_process_gpu_memory_fraction: float = 0.0
+    """Share of a GPU's memory, from 0 to 1; 0 for what TensorFlow takes."""
+
     saved_model_tags: str = "serve"
+    """Tags of the graph to load, between commas."""
+
     ssl_config_file: str = ""
+    """Text protobuf SSLConfig for gRPC; "" for no TLS."""
+
     enable_model_warmup: bool = True
+    """True if a version answers the warm-up requests that it brings before it becomes available."""
+
     num_request_iterations_for_warmup: int = 0
+    """Times that each of its requests is answered; 0 counts as 1."""
+
     monitoring_config_file: str = ""
+    """Text protobuf MonitoringConfig, for metrics on REST; "" for none."""
+
     enable_signature_method_name_check: bool = False
+    """True if a signature answers only the method that it names."""
+
     enable_grpc_healthcheck_service: bool = False
+    """True if ``grpc.health.v1.Health`` is answered."""
+
     enable_serialization_as_tensor_content: bool = False
+    """True if numbers of answers over gRPC are raw bytes."""
+
     version: bool = False
+    """True if it prints its version, and ends."""
+
     host: str = "127.0.0.1"
+    """Address to listen on."""
+
     management_on_socket_only: bool = False
+    """True if calls that change models are answered on the unix socket alone."""
+
     num_unload_threads: int = field(default=0, metadata={"unused": True})
+    """Threads that unload versions."""
+
     flush_filesystem_caches: bool = field(default=True, metadata={"unused": True})
+    """True if files are dropped from the system's caches after a load."""
+
     platform_config_file: str = field(default="", metadata={"unused": True})
+    """Text protobuf PlatformConfigMap."""
+
     use_alts_credentials: bool = field(default=False, metadata={"unused": True})
+    """True for Google's ALTS on gRPC."""
+
     remove_unused_fields_from_bundle_metagraph: bool = field(default=True, metadata={"unused": True})
+    """True if parts of the graph that nothing uses are dropped."""
+
     prefer_tflite_model: bool = field(default=False, metadata={"unused": True})
+    """True if a model.tflite is taken rather than the SavedModel beside it."""
+
     use_tflite_model: bool = field(default=False, metadata={"unused": True})
+    """True if models are files of TensorFlow Lite."""
+
     num_tflite_pools: int = field(default=0, metadata={"unused": True})
+    """Number of pools of interpreters of TensorFlow Lite."""
+
     num_tflite_interpreters_per_pool: int = field(default=1, metadata={"unused": True})
+    """Number of interpreters in each of these."""
+
     xla_cpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
+    """True if XLA compiles graphs for the CPU."""
+
     xla_gpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
+    """True if XLA compiles graphs for GPUs."""
+
     enable_profiler: bool = field(default=True, metadata={"unused": True})
+    """True if TensorFlow's profiler is answered."""
+
     thread_pool_factory_config_file: str = field(default="", metadata={"unused": True})
+    """Text protobuf ThreadPoolFactoryConfig."""
+
     skip_initialize_tpu: bool = field(default=False, metadata={"unused": True})
+    """True if TPUs are left alone at the start."""
+
     force_allow_any_version_labels_for_unavailable_models: bool = False
+    """True if a label may move to such a version, too."""
 
 
 _RANGES: Mapping[str, range] = {

@@ -197,15 +197,28 @@ _AT_MOST = 2**31 - 1
 
 
 class BatchOptions(Struct, frozen=True):
-    """Batching of a model's requests; ``num_batch_threads`` 0 is one for each core."""
+    """Batching of a model's requests."""
 
     max_batch_size: int = 1000
+    """Most records in a batch."""
+
     batch_timeout_micros: int = 0
+    """Microseconds that a batch waits for more records."""
+
     max_enqueued_batches: int = 10
+    """Batches that may wait; a request beyond them is refused."""
+
     num_batch_threads: int = 0
+    """Batches that run at a time; 0 is one for each core."""
+
     allowed_batch_sizes: tuple[int, ...] = ()
+    """Sizes, ascending, to one of which a batch is filled up; none for any size."""
+
     splits: bool = False
+    """True if a request may be cut into several batches."""
+
     max_execution_batch_size: int = 0
+    """Most records of a piece if requests are cut; 0 for ``max_batch_size``."""
 
     @property
     def op_batch_sizes(self) -> list[int]:

@@ -94,7 +94,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     same name and version, or if a folder's name can't be a model's name.
     """
     search = _Search(root)
-    search.look()
+    search.walk()
     real = search.saved_models
     versioned = [path for path in real if path != root and is_version(path.name)]
     named = {real[path] for path in versioned}
@@ -180,7 +180,7 @@ class _Search:
         self.saved_models: dict[Path, Path] = {}  # the path without links, by that which was found
         self.others: list[Path] = []
 
-    def look(self) -> None:
+    def walk(self) -> None:
         while self._waiting or self._links:
             folder = self._waiting.popleft() if self._waiting else self._links.popleft()
             real = folder.resolve()

@@ -88,23 +88,28 @@ class Parameters(Struct, frozen=True):
     fewest: int
     most: int | None
 
-    def take(self, count: int) -> bool:
+    def accepts(self, count: int) -> bool:
         """True if it can be called with ``count`` positional arguments and nothing else."""
         return self.fewest <= count and (self.most is None or count <= self.most)
 
 
 class AstNames(Struct, frozen=True):
-    """Names that a script defines; ``fault`` says why it can't be read, then there are none.
-
-    ``functions`` are those of its names that are plain functions and nothing else. ``is_open`` tells
-    that only running the script shows all of its names. ``tree`` is its whole syntax.
-    """
+    """Names that a script defines, as its text shows them."""
 
     names: frozenset[str] = frozenset()
+    """Names of the top level; none if the script can't be read."""
+
     functions: Mapping[str, Parameters] = field(default_factory=dict)
+    """Parameters by name, of names that are one plain function and nothing else."""
+
     is_open: bool = False
+    """True if only running the script shows all of its names."""
+
     fault: str = ""
+    """Phrase that says why the script can't be read; "" if it can."""
+
     tree: ast.Module | None = None
+    """Syntax of the whole script; None if it can't be read."""
 
     def defined(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Those of ``wanted`` that the script defines, in their order."""
@@ -246,7 +251,7 @@ def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | 
         names = HANDLERS[:1] if "handler" in ast_names.names else HANDLERS[1:]
     for name in names:
         function, count = ast_names.functions.get(name), len(PARAMETERS[name])
-        if function is None or function.take(count) or (script_model and function.take(count + 1)):
+        if function is None or function.accepts(count) or (script_model and function.accepts(count + 1)):
             continue
         return (
             f"{path}, line {function.line}: {name}({function.text}) can't be called with "

@@ -56,17 +56,25 @@ Extent = tuple[int, int]
 
 
 class Member(Struct, frozen=True):
-    """Member of the archive; ``size`` is unpacked, in bytes, holes included, ``link`` the target of a link.
-
-    ``extents`` are the offset and the length of each part that is stored; the rest of it are holes.
-    """
+    """Member of the archive."""
 
     name: bytes
+    """Path within the archive."""
+
     kind: MemberKind
+    """Kind of member, such as a file or a link."""
+
     size: int
+    """Bytes of the unpacked file, holes included; 0 for a link or a folder."""
+
     mode: int
+    """Permission bits."""
+
     link: bytes
+    """Target of a link; empty for all else."""
+
     extents: tuple[Extent, ...]
+    """Offset and length in bytes of each part that is stored; the rest of the file are holes."""
 
 
 class TarReader:
@@ -107,7 +115,7 @@ class TarReader:
         for start, length in member.extents:
             offset, end = start, start + length
             while offset < end:
-                piece = self.take(min(end - offset, PIECE_BYTES))
+                piece = self.read_next(min(end - offset, PIECE_BYTES))
                 if not piece:
                     raise DamagedArchive("it ends in the middle of a file, so it is cut short")
                 yield offset, piece
@@ -115,7 +123,7 @@ class TarReader:
 
     def drain(self, most: int) -> None:
         """Read on after the end mark, at most ``most`` bytes, so that gzip's check sum is verified."""
-        while most > 0 and (piece := self.take(PIECE_BYTES)):
+        while most > 0 and (piece := self.read_next(PIECE_BYTES)):
             most -= len(piece)
         if most <= 0:
             raise DamagedArchive("too many bytes follow its end mark")
@@ -128,9 +136,9 @@ class TarReader:
         """Read the next bytes of a header, fewer at the end."""
         if self._position + size > self._header_end:
             raise DamagedArchive(f"the header of one member takes over {MAX_HEADER_BYTES} bytes")
-        return self.take(size)
+        return self.read_next(size)
 
-    def take(self, size: int) -> bytes:
+    def read_next(self, size: int) -> bytes:
         """Read the next bytes, fewer at the end."""
         try:
             piece = self._unpacked.read(size)
@@ -146,7 +154,7 @@ class TarReader:
         if position < self._position:
             raise DamagedArchive("a member's header contradicts itself")
         while self._position < position:
-            if not self.take(min(position - self._position, PIECE_BYTES)):
+            if not self.read_next(min(position - self._position, PIECE_BYTES)):
                 raise DamagedArchive("it ends in the middle of a member, so it is cut short")
         self._header_end = position + MAX_HEADER_BYTES
 

@@ -48,22 +48,37 @@ _MOST_GRPC_STATUS = 16
 
 
 class FinishedRequest(Struct, frozen=True):
-    """One request that has been answered, or whose client has gone.
-
-    ``model`` and ``version`` are those that it asks for, "" if it names none; sizes are in bytes. ``reason``
-    says why it failed, if that is known.
-    """
+    """One request that has been answered, or whose client has gone."""
 
     method: str
+    """Method of HTTP as it was sent."""
+
     status: int
+    """HTTP status of the answer."""
+
     seconds: float
+    """Time that it took."""
+
     target: str
+    """Path with its query, as it was sent."""
+
     grpc_status: str = ""
+    """Number of the gRPC status; "" for HTTP."""
+
     model: str = ""
+    """Name of the model that it asks for; "" if it names none."""
+
     version: str = ""
+    """Version or label that it asks for; "" if it names none."""
+
     bytes_in: int = 0
+    """Size of the request in bytes."""
+
     bytes_out: int = 0
+    """Size of the answer in bytes."""
+
     reason: str = ""
+    """Reason why it failed; "" if it did not, or if that is not known."""
 
 
 def request_line(request: FinishedRequest) -> bytes:
@@ -148,7 +163,7 @@ class ModelCounts:
         self._bytes_in[labels] += request.bytes_in * times
         self._bytes_out[labels] += request.bytes_out * times
 
-    def follow(self, known: KnownModels) -> Collection[str]:
+    def set_models(self, known: KnownModels) -> Collection[str]:
         """Take over the models of the run; those that have gone are forgotten, and returned."""
         gone = self.known.versions.keys() - known.versions.keys()
         for model in gone:
@@ -188,10 +203,10 @@ class RequestCounts:
         self._grpc: Counter[Labels] = Counter()
         self._unreadable = 0
 
-    def expect(self, known: KnownModels) -> Collection[str]:
+    def set_models(self, known: KnownModels) -> Collection[str]:
         """Count requests by model, too, from now on; returns the models that have gone."""
         if self.models is not None:
-            return self.models.follow(known)
+            return self.models.set_models(known)
         self.models = ModelCounts(known)
         return ()
 

@@ -49,38 +49,68 @@ class Trace(Protocol):
 
 
 class RequestRecord(Struct, eq=False):
-    """State of a request so far; ``seconds`` holds the time spent in each stage, without inner ones.
-
-    ``model`` and ``version`` are those that the request asks for, "" if it has not been read that far. Sizes
-    are in bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
-    ``decoded`` has dtype and shape by input name, if the body was decoded to arrays. ``inner`` is the time in
-    stages that lie within the present one, which is ``under_way``. ``failed_stage`` is the stage of the first
-    error; there may be one although the request went well. ``reason`` says why it is refused: see
-    `observe.logs.reasons`. ``deadline`` is the end of its timeout, if it names one, by `time.perf_counter`.
-    ``hung_up`` asks the system whether the client has closed its connection, and
-    ``seen`` is when it was there last.
-    """
+    """State of a request so far; times are of `time.perf_counter`, in seconds."""
 
     request_id: str
+    """Id of the request, SageMaker's, the client's or a new one."""
+
     method: str = ""
+    """Method of HTTP."""
+
     target: str = ""
+    """Path with its query."""
+
     model: str = ""
+    """Name of the model that it asks for; "" if it has not been read that far."""
+
     version: str = ""
+    """Version or label that it asks for, as text; "" if it has not been read that far, or names none."""
+
     status: int = 0
+    """HTTP status; 0 until the answer begins."""
+
     bytes_in: int = 0
+    """Size of the body in bytes, as it came."""
+
     bytes_out: int = 0
+    """Size of the answer's body in bytes."""
+
     records: int | None = None
+    """Number of records; None if they were not counted."""
+
     decoded: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
+    """Dtype and shape by input name; None if the body was not decoded to arrays."""
+
     seconds: list[float] = field(default_factory=lambda: [0.0] * len(STAGES))
+    """Time spent in each of `STAGES`, without inner ones."""
+
     trace: Trace | None = None
+    """Trace that makes a span of each stage; None if the request is not traced."""
+
     inner: float = 0.0
+    """Time spent in stages that lie within the present one."""
+
     under_way: int | None = None
+    """Number of the present stage; None between stages."""
+
     failed_stage: int | None = None
+    """Number of the stage of the first error, which the request may have survived; None without any."""
+
     reason: str = ""
+    """Reason why it is refused (see `observe.logs.reasons`); "" if it is not."""
+
     began: float = field(default_factory=time.perf_counter)
+    """Time when its handling began, after any wait for a worker."""
+
     deadline: float = math.inf
+    """End of the timeout that it names; infinite if it names none."""
+
     hung_up: Callable[[], bool] = lambda: False
+    """Function that asks the system if the client has closed its connection."""
+
     seen: float = 0.0
+    """Time when the client was looked for last."""
+
     gone: str = ""
     """Sentence that says that the client has gone, and in which stage; "" while it is there."""
 

@@ -40,7 +40,7 @@ class StageCounts:
     def __bool__(self) -> bool:
         return bool(self._seconds or self._failures)
 
-    def follow(self, known: Container[str]) -> None:
+    def set_models(self, known: Container[str]) -> None:
         """Take over the models, which may come and go later."""
         self._known = known
 

@@ -116,7 +116,7 @@ class ArchiveStacks(Stacks):
         prepared = await stack.open_archive()
         planned = await self._expect(stack, prepared)
         deployment = planned.deployment
-        self._records.expect(KnownModels(deployment.default_model, deployment.models))
+        self._records.set_models(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._front.start_translator(
             deployment.doors.open_inference, len(deployment.instances), deployment.bodies.decoded_bytes
@@ -208,7 +208,7 @@ class ArchiveStacks(Stacks):
         # From here on without a pause: every request finds the old stack or the new one.
         stack.begin_serving()
         deployment, self.current, self.readiness = planned.deployment, stack, stack.readiness
-        self._records.expect(KnownModels(deployment.default_model, deployment.models))
+        self._records.set_models(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._outside.warm_up()
         self._route_grpc()
@@ -219,7 +219,7 @@ class ArchiveStacks(Stacks):
 
     async def _expect(self, stack: Stack, prepared: Prepared) -> ProcessPlan:
         counts = not self._front.behind_nginx
-        return await stack.expect(prepared, self._front.port, counts_requests=counts)
+        return await stack.make_plan(prepared, self._front.port, counts_requests=counts)
 
     async def _drain(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""

@@ -200,9 +200,9 @@ class ControlApi:
         order = WorkerOrder.WAIT
         if self._released.is_set():
             heartbeats = self._stack.readiness.heartbeats
-            asks = state.phase is WorkerPhase.SERVES and heartbeats.asks_health()
+            asks = state.phase is WorkerPhase.SERVES and heartbeats.take_health_turn()
             order = WorkerOrder.ASK if asks else WorkerOrder.SERVE
-            order = WorkerOrder.LEAVE if heartbeats.may_leave(state.pid) else order
+            order = WorkerOrder.LEAVE if heartbeats.let_leave(state.pid) else order
         return HttpResponse(HTTPStatus.OK, encode(order))
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:

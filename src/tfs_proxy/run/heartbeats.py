@@ -52,24 +52,26 @@ class WorkerCounts(Struct):
 
 
 class _Heard(Struct):
-    """A worker's last state with its time, the time since which calls hang in it, and what it was told."""
+    """A worker's last report, and all that it was told."""
 
     state: WorkerState
+    """State that it has reported last."""
+
     at: float
+    """Time of that report, by the clock of `Heartbeats`."""
+
     hangs_since: float | None = None
+    """Time since which calls hang in it; None if none does."""
+
     leaves: bool = False
+    """True once it was told to leave."""
+
     aborted: bool = False
+    """True once it has got SIGABRT for its silence."""
 
 
 class Heartbeats:
-    """The last state of each worker.
-
-    ``wanted`` is how many workers there should be, ``replaced_seconds`` how long it may take to replace one,
-    ``timeout_seconds`` the silence after which one is ended. ``booted`` is set once a worker serves.
-    ``starts`` is how many have begun to load the application, ``counts`` has those of former stacks, too;
-    ``failure`` is why the latest one can't load it. ``model`` is its name; ``unhealthy`` is why the
-    script can't serve, None if it has told nothing.
-    """
+    """The last state of each worker; times are in seconds of ``clock``."""
 
     def __init__(
         self,
@@ -80,21 +82,55 @@ class Heartbeats:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wanted = wanted
+        """Number of workers that there should be."""
+
         self.booted = asyncio.Event()
+        """Event that is set once a worker serves."""
+
         self.failure: BootFailure | None = None
+        """Reason why the latest worker that failed can't load the application; None if none has."""
+
         self.starts = 0
+        """Number of workers of this stack that have begun to load the application."""
+
         self.counts = WorkerCounts() if counts is None else counts
+        """Counts over all stacks of the run, former ones among them."""
+
         self._replaced_seconds = replaced_seconds
+        """Time that it may take to replace a worker."""
+
         self._timeout_seconds = max(timeout_seconds, SILENCE_SECONDS)
+        """Silence after which a worker is ended."""
+
         self._clock = clock
+        """Function that gives the time."""
+
         self._looked = clock()
+        """Time of the last look for silent workers."""
+
         self._heard: dict[int, _Heard] = {}
+        """Last report by pid."""
+
         self._most_alive = 0
+        """Highest number of workers that have served at a time, at most the number that should be."""
+
         self._starts_in_vain = 0
+        """Number of loads begun since a worker came to serve last."""
+
         self._hang_in_a_row = 0
+        """Number of workers that came to hang since a call of the script was answered last."""
+
         self.model = ""
+        """Name of the model, for the log."""
+
         self.unhealthy: str | None = None
-        self._health_failures, self._health_due = 0, 0.0
+        """Reason of the script why it can't serve, "" if it can, None if it has told nothing."""
+
+        self._health_failures = 0
+        """Number of times in a row that the script has said that it can't serve."""
+
+        self._health_due = 0.0
+        """Time from which a worker is to ask the script for its health."""
 
     def hear(self, state: WorkerState) -> None:
         now = self._clock()
@@ -131,15 +167,15 @@ class Heartbeats:
         elif before and not self.unhealthy:
             log.info("model %s is healthy again", self.model)
 
-    def asks_health(self) -> bool:
-        """True if the worker that reports now is to ask its script."""
+    def take_health_turn(self) -> bool:
+        """Gives the worker that reports now the turn to ask its script, if one is due; True if so."""
         now = self._clock()
         if is_due := now >= self._health_due:
             self._health_due = now + HEALTH_SECONDS
         return is_due
 
-    def may_leave(self, pid: int) -> bool:
-        """True, from then on, if calls hang in a worker and enough others serve."""
+    def let_leave(self, pid: int) -> bool:
+        """Lets a worker leave in which calls hang, if enough others serve; True if so, and from then on."""
         heard = self._heard.get(pid)
         if heard is None or not heard.state.hangs:
             return False
@@ -147,8 +183,8 @@ class Heartbeats:
             heard.leaves = sum(not self._heard[each].leaves for each in self.alive) > self.wanted
         return heard.leaves
 
-    def overdue(self) -> Mapping[int, signal.Signals]:
-        """Signals by pid for silent workers, SIGABRT before SIGKILL; none if asked again within a second."""
+    def take_overdue(self) -> Mapping[int, signal.Signals]:
+        """Takes the signals due to silent workers, by pid: SIGABRT, then SIGKILL; none within a second."""
         now = self._clock()
         pause = now - self._looked
         if pause < OVERDUE_PAUSE_SECONDS:
@@ -167,7 +203,7 @@ class Heartbeats:
         """Forgets a worker that has ended."""
         del self._heard[pid]
 
-    def expect(self, workers: int, model: str) -> None:
+    def set_wanted(self, workers: int, model: str) -> None:
         """Sets how many workers there should be, and for which model."""
         self.wanted, self.model = workers, model
 

@@ -47,13 +47,13 @@ READ_PAUSE_SECONDS = 0.05
 
 
 class ChildOutput:
-    """One pipe for all lives of a child: ``take`` gets each line, or the lines of a traceback.
+    """One pipe for all lives of a child: ``hear`` gets each line, or the lines of a traceback.
 
     With ``drops`` the child never waits. All methods are called in the event loop.
     """
 
-    def __init__(self, take: Callable[[list[str]], None], *, drops: bool = False) -> None:
-        self._take_event, self._drops = take, drops
+    def __init__(self, hear: Callable[[list[str]], None], *, drops: bool = False) -> None:
+        self._hear, self._drops = hear, drops
         self._printed = Printed(MOST_LINE_CHARACTERS)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._ends: tuple[int, int] | None = None
@@ -99,7 +99,7 @@ class ChildOutput:
 
     def _tell(self, events: list[list[str]]) -> None:
         for event in events:
-            self._take_event(event)
+            self._hear(event)
 
 
 def log_event(process: str, pid: int | None, lines: list[str]) -> None:
@@ -123,12 +123,12 @@ class RunRecords:
         self._unshown: deque[bytes] = deque()
         self._request_log = RequestLog(settings.access_log)
 
-    def expect(self, known: KnownModels) -> None:
+    def set_models(self, known: KnownModels) -> None:
         """From here on, these are the models of the run; counts stay, except for models that have gone."""
         self._count()
-        for gone in self.counts.expect(known):
+        for gone in self.counts.set_models(known):
             self.stages.forget(gone)
-        self.stages.follow(known.versions)
+        self.stages.set_models(known.versions)
 
     def forget(self, model: str) -> None:
         """Counts the requests of a removed model so far, and drops its series."""

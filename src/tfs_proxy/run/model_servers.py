@@ -24,13 +24,22 @@ Contents = Mapping[str, bytes]
 
 
 class _Started(Struct, frozen=True):
-    """Plan by which they were started; ``contents`` are the files', None if these changed meanwhile."""
+    """Plan by which they were started, for another to be compared with it."""
 
     models: Sequence[ServedModel]
+    """Models that they serve."""
+
     planned: ProcessPlan
+    """Processes and files."""
+
     host: HostResources
+    """Resources of the machine that the plan used."""
+
     looks: Snapshot
+    """Size and time of change of each file of the models."""
+
     contents: asyncio.Task[Contents | None]
+    """Task that reads the digests of these files; its result is None if they changed meanwhile."""
 
 
 class ModelServers:
@@ -47,7 +56,7 @@ class ModelServers:
         self.held = ExitStack()
         self._started: _Started | None = None
 
-    def follow(self, models: Sequence[ServedModel], planned: ProcessPlan, host: HostResources) -> None:
+    def note_start(self, models: Sequence[ServedModel], planned: ProcessPlan, host: HostResources) -> None:
         """Notes, just before they start, how that is, for others to be compared with it."""
         looks = _looks(models)
         reading = asyncio.create_task(_contents(models, looks))
@@ -72,7 +81,7 @@ class ModelServers:
         new = await _contents(prepared.models, looks)
         return new is not None and new == await started.contents
 
-    def lose(self, ended: ChildProcess) -> None:
+    def tell_users(self, ended: ChildProcess) -> None:
         """Tells all users that this one has ended."""
         for tell in self.users:
             tell(ended)

@@ -29,18 +29,23 @@ LayOut = Callable[[str | None, Workspace, Settings, threading.Event], str | None
 
 
 class ServeRequest(Struct, frozen=True):
-    """Requests of the command line, besides the settings.
-
-    ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
-    ``lay_out`` makes a folder of a model that is neither an archive nor a folder, and returns others
-    unchanged.
-    """
+    """Requests of the command line, besides the settings."""
 
     model: str | None
+    """Archive, folder or address to serve; None for that of the settings."""
+
     model_server: str
+    """Program of the model server, as the command line names it."""
+
     environ: Mapping[str, str]
+    """Environment for the processes of the run."""
+
     flags: tuple[str, ...] | None = None
+    """Flags of the model server if it runs as in the image tensorflow/serving, without an archive; else
+    None."""
+
     lay_out: LayOut | None = None
+    """Function that makes a folder of a model that is neither an archive nor a folder; None without one."""
 
 
 async def open_archive(

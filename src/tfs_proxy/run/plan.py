@@ -30,38 +30,57 @@ DEFAULT_TRANSFORM_MB = 6
 
 
 class HostResources(Struct, frozen=True):
-    """The machine's resources: the model server's command, its ports, GPUs and the environment.
-
-    Without ``ports`` there is no model server: a script model needs none, and ``common`` ones exist already.
-    ``placements`` has the GPU of each model server, if they were chosen. The model servers show their own
-    metrics as ``monitoring`` says. ``traces`` chooses requests to trace; ``counts_requests`` says that
-    workers write the lines of their requests, since no nginx does.
-    """
+    """The machine's resources for the model servers of an archive."""
 
     model_server: tuple[str, ...]
+    """Command of the model server."""
+
     ports: Sequence[tuple[int, int]]
+    """Ports of gRPC and REST for each model server; none for a script model, or if there are ``common``
+    ones."""
+
     gpus: int
+    """Number of GPUs that the driver shows."""
+
     environ: Mapping[str, str]
+    """Environment for the processes."""
+
     monitoring: Monitoring = NO_MONITORING
+    """Way in which the model servers show their own metrics."""
+
     common: tuple[Instance, ...] = ()
+    """Model servers that exist already."""
+
     placements: tuple[Placement, ...] = ()
+    """GPU of each model server, if they were chosen; else none."""
+
     traces: TraceSampling | None = None
+    """Choice of requests to trace; None for none."""
+
     counts_requests: bool = False
+    """True if workers write the lines of their requests, since no nginx does."""
 
 
 class ProcessPlan(Struct, frozen=True):
-    """The processes of a run, and the files to be written before they start.
-
-    At ``metrics_path`` the model servers show their own metrics. ``open_ports`` is a sentence on ports
-    that are open to the outside and were not asked for. The driver shows ``gpus``.
-    """
+    """The processes of a run, and the files to be written before they start."""
 
     deployment: Deployment
+    """Deployment that workers get to know."""
+
     files: Mapping[Path, str]
+    """Text by path."""
+
     model_servers: tuple[ProcessSpec, ...]
+    """Processes of the model servers; none if there are common ones."""
+
     metrics_path: str | None = None
+    """Path at which the model servers show their own metrics; None if they show none."""
+
     open_ports: str | None = None
+    """Sentence on ports that are open to the outside and were not asked for; None without any."""
+
     gpus: int = 0
+    """Number of GPUs that the driver shows."""
 
 
 def plan(

@@ -58,25 +58,37 @@ class Backoff(Struct, frozen=True):
 
 
 class ProcessSpec(Struct, frozen=True):
-    """A program to run, and how to stop it.
-
-    ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
-    ``ends_itself`` says that its end is no fault, whatever its exit status;
-    ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them;
-    ``survivors_signal`` goes to the rest of its process group when the leader died alone;
-    ``orphaned_signal`` to the child when this process has died.
-    """
+    """A program to run, and how to stop it."""
 
     name: str
+    """Name in the log, such as "nginx"."""
+
     argv: tuple[str, ...]
+    """Program and arguments."""
+
     env: Mapping[str, str]
+    """Environment, in place of this process's own."""
+
     pass_fds: tuple[int, ...] = ()
+    """Descriptors that are handed down under their own numbers."""
+
     stop_signal: signal.Signals = signal.SIGTERM
+    """Signal that asks it to end."""
+
     survivors_signal: signal.Signals = signal.SIGTERM
+    """Signal for the rest of its process group when the leader died alone."""
+
     orphaned_signal: signal.Signals = signal.SIGKILL
+    """Signal that it gets when this process has died."""
+
     ends_itself: bool = False
+    """True if its end is no fault, whatever its exit status."""
+
     drops_output: bool = False
+    """True if it loses lines of its log rather than wait for the supervisor to read them."""
+
     backoff: Backoff = field(default_factory=Backoff)
+    """Pauses between restarts, and their number."""
 
     def named(self, of: str) -> "ProcessSpec":
         """This process with ``of`` after its name, which distinguishes it from those of other models."""
@@ -133,13 +145,13 @@ class ChildProcess:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._started = started
 
-        def take(lines: list[str]) -> None:
+        def hear_all(lines: list[str]) -> None:
             for line in lines:
                 self.last_lines.append(line)
                 heard(line)
             show(self, lines)
 
-        self._output = ChildOutput(take, drops=spec.drops_output)
+        self._output = ChildOutput(hear_all, drops=spec.drops_output)
         self._may_restart, self._spawn, self._describe = may_restart, start, describe
         self._process: RunningProcess | None = None
         self._ended = asyncio.Event()

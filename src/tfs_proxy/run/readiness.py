@@ -137,12 +137,7 @@ RUN_STATES = (StackState.STARTING, StackState.READY, StackState.STOPPING)
 
 
 class Readiness:
-    """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load.
-
-    ``reported`` is an instance's last state of a model, including versions that nobody expects. ``down`` and
-    ``front_down`` always have the names of processes that are being restarted, those of the front apart. If
-    the models ``are_many``, a failed one concerns only its own requests.
-    """
+    """The run's readiness as the run loop last saw it."""
 
     def __init__(
         self,
@@ -152,17 +147,40 @@ class Readiness:
         are_many: bool = False,
     ) -> None:
         self._are_many = are_many
+        """True if there are many models, a failed one of which concerns only its own requests."""
+
         self.state = StackState.STARTING
+        """Phase of the run or stack."""
+
         self.steps = StartSteps()
+        """Steps of the start, with their times."""
+
         self.load_seconds: dict[ExpectedVersion, float] = {}
+        """Duration of the last load of each version that has one."""
+
         self._began: dict[int, float] = {}
+        """Time when each instance began to load, by its number and the monotonic clock."""
+
         self.heartbeats = heartbeats
+        """Watch over the workers."""
+
         self.down: set[str] = set()
+        """Names of processes that are being restarted, which their supervisor keeps up to date."""
+
         self._front_down = front_down
+        """Names of the front's processes that are being restarted."""
+
         self.servables: dict[ExpectedVersion, ServableState] = {}
+        """State of each version that has to be available."""
+
         self.unreachable: set[int] = set()
+        """Numbers of instances that have not answered since they started or died."""
+
         self.reported: dict[tuple[int, str], Mapping[int, ServableState]] = {}
+        """Last states by version of an instance's model, versions that nobody expects among them."""
+
         self.disturbed = asyncio.Event()
+        """Event that is set once an instance has died, until all versions are available again."""
 
     def begin_serving(self) -> None:
         self.state = StackState.READY

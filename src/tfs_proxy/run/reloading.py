@@ -127,8 +127,8 @@ class ModelsInStore:
         self._address, self._client = address, cache(s3_client)
         self._last, self._reported = dict[Path, object](), ""
 
-    def look(self) -> Snapshot:
-        """Returns the last state if the store can't be reached."""
+    def read(self) -> Snapshot:
+        """Reads what is there; the last state if the store can't be reached."""
         reason = ""
         try:
             self._last = {Path(item.key): item.etag for item in objects_at(self._address, self._client)}
@@ -154,7 +154,7 @@ class Reloading:
             )
         model = request.model or settings.model or str(SAGEMAKER_MODEL_DIR)
         in_store, self._path = is_remote(model), Path(model).absolute()
-        self._look_at_models = ModelsInStore(model).look if in_store else lambda: look_at_models(self._path)
+        self._look_at_models = ModelsInStore(model).read if in_store else lambda: look_at_models(self._path)
         self._least_seconds = self._look_seconds = STORE_LOOK_SECONDS if in_store else LOOK_SECONDS
         self._code: Path | None = None
         self._loaded: Snapshot = {}

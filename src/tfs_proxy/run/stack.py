@@ -44,21 +44,31 @@ ONE_OF_MANY_TICK_SECONDS = 0.25
 
 
 class StackHost(Struct, frozen=True):
-    """The surroundings of a stack: its folder, and how its workers log.
-
-    ``spawn_workers`` is how gunicorn is started. With ``servers`` it has no model servers of its own, and
-    without a script no workers either. ``deaths`` and ``counts`` are those of its processes; ``tick`` is
-    called at each look at them. ``front_down`` has the front's processes that are being restarted.
-    """
+    """The surroundings of a stack."""
 
     workspace: Workspace
+    """Folder of the stack."""
+
     log: LogConfig
+    """Form of the log, which gunicorn and its workers take over."""
+
     deaths: Deaths
+    """Counts of processes that have died, and the limits that they have met."""
+
     spawn_workers: Spawn = spawn
+    """Function that starts gunicorn."""
+
     servers: "SharedServers | None" = None
+    """Model servers that many stacks share, or None; a stack without a script then needs no workers."""
+
     counts: WorkerCounts | None = None
+    """Counts over all stacks of the run; None for counts of its own."""
+
     tick: Tick = lambda: None
+    """Function that is called at each look at the processes."""
+
     front_down: frozenset[str] | set[str] = frozenset()
+    """Names of the front's processes that are being restarted, at any time."""
 
 
 class Stack:
@@ -121,7 +131,7 @@ class Stack:
         self.prepared, self.settings = prepared, prepared.settings
         self.children.deaths.limits.models[self._of] = self.settings.machine.models_bytes
         model = self.settings.loaded_as or prepared.served.default_model
-        self.readiness.heartbeats.expect(self.settings.gunicorn_workers, model)
+        self.readiness.heartbeats.set_wanted(self.settings.gunicorn_workers, model)
         return prepared
 
     async def adopt(self, prepared: Prepared, former: "Stack") -> bool:
@@ -132,7 +142,7 @@ class Stack:
         self.children.adopt(former.servers)
         return True
 
-    async def expect(self, prepared: Prepared, port: int, *, counts_requests: bool = False) -> ProcessPlan:
+    async def make_plan(self, prepared: Prepared, port: int, *, counts_requests: bool = False) -> ProcessPlan:
         """Writes the configuration of the archive's processes; from here on they are expected.
 
         ``port`` is the one that clients know. ``counts_requests`` says that workers write the lines of their
@@ -147,8 +157,8 @@ class Stack:
         planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
         deployment = planned.deployment
         if self.settings.reload and not host.common:
-            self.servers.follow(prepared.models, planned, host)
-        self.children.expect(deployment.script)
+            self.servers.note_start(prepared.models, planned, host)
+        self.children.name_script(deployment.script)
         self.has_workers = servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
         self._watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
@@ -229,13 +239,13 @@ class Stack:
 
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
-        self.servers.kill_unless_shared(self.children.lose)
+        self.servers.kill_unless_shared(self.children.note_death)
 
     async def stop_model_servers(self, seconds: float) -> None:
         """Ends the model servers if nobody else uses them, or has common ones remove its models."""
         if self._host.servers is not None and self._added:
             await self._host.servers.remove(self._added)
-        await self.servers.leave(self.children.lose, seconds)
+        await self.servers.leave(self.children.note_death, seconds)
 
     def close(self) -> None:
         """Closes its control API."""

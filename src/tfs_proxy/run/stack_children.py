@@ -44,7 +44,7 @@ class StackChildren(Children):
     ) -> None:
         super().__init__(readiness.down, deaths, tick)
         self.servers = ModelServers(workspace)
-        self.servers.users.append(self.lose)
+        self.servers.users.append(self.note_death)
         self.workers: ChildProcess | None = None
         self.readiness, self._workspace = readiness, workspace
         self._own_exit_status = own_exit_status
@@ -55,14 +55,14 @@ class StackChildren(Children):
     def adopt(self, servers: ModelServers) -> None:
         """Uses model servers of others, who restart them."""
         self.servers = servers
-        servers.users.append(self.lose)
+        servers.users.append(self.note_death)
 
-    def lose(self, model_server: ChildProcess) -> None:
+    def note_death(self, model_server: ChildProcess) -> None:
         """Notes that one of its model servers has ended, whoever has started it."""
         self.readiness.lose(self.servers.processes.index(model_server))
         self._stirred.set()
 
-    def expect(self, script: str | None) -> None:
+    def name_script(self, script: str | None) -> None:
         """Names the script that the workers will import."""
         self._script = script
 
@@ -85,7 +85,7 @@ class StackChildren(Children):
     def _look(self) -> bool:
         self._note_failed_worker()
         heartbeats = self.readiness.heartbeats
-        for pid, number in heartbeats.overdue().items():
+        for pid, number in heartbeats.take_overdue().items():
             with suppress(ProcessLookupError):
                 if self.workers is not None and os.getpgid(pid) == self.workers.pid:
                     log.error("worker %d has been silent for too long, and gets %s", pid, number.name)
@@ -103,7 +103,7 @@ class StackChildren(Children):
             self.readiness.heartbeats.forget()
         starting = self.readiness.state is StackState.STARTING
         if child in self.servers.processes:
-            self.servers.lose(child)
+            self.servers.tell_users(child)
             return not starting
         if child is self.workers and self._fails_by_packages(child):
             return False

@@ -62,16 +62,22 @@ class Form(Enum):
 
 
 class CallOutcome(Struct, frozen=True):
-    """Answer of a model server: to which method, by which signature, and for how many records.
-
-    ``form`` is that of its JSON, or the JSON lines that were sent if they are not all records.
-    """
+    """Answer of a model server to one request, and all that its conversion needs."""
 
     answer: ModelAnswer
+    """Status, headers and JSON of the model server."""
+
     method: str
+    """Method of TF Serving that was asked."""
+
     signature: Callable[[], Signature]
+    """Function that finds the signature, for answers of which it is needed."""
+
     records: int | None
+    """Number of records of the request; None if they were not counted."""
+
     form: Form | Documents = Form.ROWS
+    """Form of the answer's JSON, or the JSON lines that were sent if they are not all records."""
 
 
 class DataPlane:

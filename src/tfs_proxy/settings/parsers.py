@@ -62,20 +62,31 @@ class Ports(Struct, frozen=True):
 
 
 class AccessLog(Struct, frozen=True):
-    """Choice of ``TFS_PROXY_ACCESS_LOG``: all but `OFF` log requests that fail.
-
-    ``milliseconds`` is for `SLOW`, ``fraction`` for `SAMPLE`.
-    """
+    """Choice of ``TFS_PROXY_ACCESS_LOG``: all but `OFF` log requests that fail."""
 
     OFF: ClassVar[str] = "off"
+    """Mode without any lines."""
+
     ERRORS: ClassVar[str] = "errors"
+    """Mode of requests that fail alone."""
+
     SLOW: ClassVar[str] = "slow"
+    """Mode that adds requests which take long."""
+
     SAMPLE: ClassVar[str] = "sample"
+    """Mode that adds a share of all requests."""
+
     ALL: ClassVar[str] = "all"
+    """Mode of all requests."""
 
     mode: str
+    """One of the modes above."""
+
     milliseconds: float = 0.0
+    """Least duration of a request that counts as slow, for `SLOW`."""
+
     fraction: float = 0.0
+    """Share of the requests, from 0 to 1, for `SAMPLE`."""
 
     def __str__(self) -> str:
         values = {self.SLOW: f":{self.milliseconds:g}", self.SAMPLE: f":{self.fraction:g}"}

@@ -22,20 +22,31 @@ STALLED_SECONDS = 15
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table.
-
-    ``default`` is a value, or a function of `Machine`; then ``shown`` describes it. ``aws`` is AWS's
-    default if it differs.
-    """
+    """One row of the table."""
 
     group: str
+    """Heading of the documentation below which it stands."""
+
     field: str
+    """Name of the field of `settings.Settings`."""
+
     variable: str
+    """Name of the environment variable."""
+
     parse: Callable[[str], Any]
+    """Function from the variable's text to the value; its ValueError says what the text must be."""
+
     default: Any
+    """Value if the variable is not set, or a function of `Machine` that computes it."""
+
     help: str
+    """Description for the reference page."""
+
     shown: str = ""
+    """Description of the default; "" if the value itself is shown."""
+
     aws: str = ""
+    """Default of AWS's container; "" if it is the same."""
 
     def parsed(self, raw: str) -> Any:
         """Parse ``raw``. Raises SettingsError that names variable and value."""

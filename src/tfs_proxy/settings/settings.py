@@ -37,10 +37,7 @@ WORKERS = Group("Workers and timeouts")
 class Settings(UseSettings):
     """Every setting of one run, typed: a field, with its row of the table of settings.
 
-    ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
-    ``machine`` is what the defaults are taken from, ``script_timeout_seconds`` follows from other timeouts.
-    ``universal_code`` is a folder with the script for archives that have none, ``inter_op_reason`` says
-    why there are so many inter-op threads; none is a variable.
+    The last fields are no variables.
     """
 
     port: int = ADDRESSES.setting(
@@ -243,12 +240,26 @@ class Settings(UseSettings):
         "s for requests in flight to finish after SIGTERM")
 
     machine: Machine
+    """Machine from which the defaults are taken."""
+
     script_timeout_seconds: float
+    """Limit for a call of the script, which follows from the other timeouts."""
+
     changed: Mapping[str, str] = field(default_factory=dict)
+    """Text by variable, for all whose values are not the defaults."""
+
     given: frozenset[str] = frozenset()
+    """Variables that are set."""
+
     universal_code: str | None = None
+    """Folder with the script for archives that have none; None without one."""
+
     loaded_as: str | None = None
+    """Name of an archive that is loaded at run time; None outside of multi-model mode."""
+
     inter_op_reason: str = ""
+    """Reason why there are so many inter-op threads, for the log; "" if they were not chosen."""
+
 # fmt: on
 
     @classmethod

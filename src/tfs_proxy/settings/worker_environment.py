@@ -55,22 +55,34 @@ def worker_workspace() -> Workspace:
 
 
 class TranslatorOptions(Struct, frozen=True):
-    """Addresses and limits of the translator of the Open Inference Protocol.
-
-    ``gates`` are the links to the model servers' sockets, which have ``answer_seconds`` for a call. If
-    ``by_script``, inferences are refused. The values of one may take ``decoded_bytes`` of memory. Reflection
-    tells of the services ``reflected``, too. With ``listen``, HOST:PORT, it takes connections itself.
-    """
+    """Addresses and limits of the translator of the Open Inference Protocol."""
 
     socket: str
+    """Path of the unix socket on which it takes gRPC."""
+
     control_socket: str
+    """Path of the control API's unix socket."""
+
     gates: tuple[str, ...]
+    """Links to the model servers' sockets."""
+
     message_bytes: int
+    """Largest gRPC message."""
+
     answer_seconds: float
+    """Limit for a call of a model server."""
+
     by_script: bool
+    """True if the script answers inferences, which are refused over gRPC then."""
+
     decoded_bytes: int
+    """Memory that the values of one request may take."""
+
     reflected: tuple[str, ...] = ()
+    """Names of further services of which reflection tells."""
+
     listen: str | None = None
+    """HOST:PORT on which it takes connections itself; None behind nginx."""
 
 
 def written(options: Struct) -> str:

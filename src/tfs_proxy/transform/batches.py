@@ -192,21 +192,28 @@ def _dialect(job: Job) -> Dialect | None:
 
 
 class MiniBatch(Struct):
-    """Records that are sent together, in one piece of memory because an object per record would be large.
-
-    ``first`` is the number of the first record, from 1; 0 for a whole object. ``offsets`` are the records'
-    positions in the object and ``ends`` their ends in ``body``, both in bytes; ``lines`` are the numbers of
-    their lines, if they are lines. ``headers`` replace those of the job. ``csv_header`` is the line that
-    stands before the records in each request.
-    """
+    """Records that are sent together, in one piece of memory because an object per record would be large."""
 
     first: int
+    """Number of the first record, from 1; 0 for a whole object."""
+
     body: bytes
+    """Records one behind the other, as they are sent."""
+
     offsets: "array[int]"
+    """Position of each record in the object, in bytes."""
+
     ends: "array[int]"
+    """End of each record in ``body``, in bytes."""
+
     headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers by name that replace those of the job."""
+
     csv_header: bytes = b""
+    """Line that stands before the records in each request; empty without one."""
+
     lines: "array[int]" = field(default_factory=lambda: array("Q"))
+    """Number of each record's line, from 1; empty if records are no lines."""
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -76,35 +76,76 @@ WITHOUT_EFFECT = ("DataCaptureConfig", "ExperimentConfig", "Tags", "TransformRes
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """One job. ``strategy``, ``max_payload_mb`` and ``max_concurrent`` are None if the job leaves them out.
+    """One job. Raises SettingsError if SageMaker would refuse it.
 
-    ``input`` and ``output`` are ``s3://`` addresses or local paths. The serving stack gets ``environment``.
-    ``by_names`` are fields that the names of the objects will decide. Raises SettingsError if SageMaker would
-    refuse the job.
+    `PATHS` has the member of CreateTransformJob for each field.
     """
 
     input: str
+    """Address of the objects, ``s3://`` or a local path."""
+
     output: str
+    """Address of the outputs, ``s3://`` or a local path."""
+
     name: str = "transform"
+    """Name of the job."""
+
     data_type: str = S3_PREFIX
+    """Kind of input: S3Prefix, or ManifestFile for a list of objects."""
+
     content_type: str | None = None
+    """Content-Type of each request; None for none."""
+
     compression: str = NONE
+    """Compression of the objects: None or Gzip."""
+
     split_type: str = NONE
+    """Way in which an object is divided into records: None, Line, RecordIO or TFRecord."""
+
     accept: str | None = None
+    """Accept of each request; None for none."""
+
     assemble_with: str = NONE
+    """End of each answer in the output: None, or Line for a line end."""
+
     strategy: str | None = None
+    """Records in a request, SingleRecord or MultiRecord; None for the container's choice."""
+
     max_payload_mb: int | None = None
+    """Most MB in a request, 0 for bodies of any size; None for the container's choice."""
+
     max_concurrent: int | None = None
+    """Most requests at once; None, or 0, for the container's choice."""
+
     input_filter: str = "$"
+    """JSONPath of the part of each record that is sent."""
+
     output_filter: str = "$"
+    """JSONPath of the part of each result that is written."""
+
     join: str = NONE
+    """Input if each record is written beside its prediction, else None."""
+
     timeout_seconds: int = 600
+    """Time that a request may take."""
+
     max_retries: int = MAX_RETRIES
+    """Number of further tries after a failure that is not 4xx."""
+
     csv_header: str = AUTO
+    """State of an object's first line: "present" if it is a header, "absent", or "auto"."""
+
     id_column: str | None = None
+    """Column of the header that is not sent, and begins each line of the output; None for none."""
+
     signature: str | None = None
+    """Signature that requests name; None for the model's default."""
+
     by_names: tuple[str, ...] = ()
+    """Names of the fields that the objects' names will decide."""
+
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the serving stack."""
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():

@@ -110,31 +110,58 @@ def names_in(document: Mapping[str, Any], member: str) -> tuple[str, ...]:
 
 
 class TransformOptions(Struct, frozen=True, kw_only=True):
-    """Options of the command line; either ``model`` or ``endpoint`` is set.
-
-    ``served_as`` identifies what the endpoint serves, wherever it is; None stands for its address. ``ca`` is
-    a file of CAs for its certificate, ``key`` is for its TFS_PROXY_API_KEYS. A serving stack inherits
-    ``environment``. Objects may be no files but ``files``. ``sagemaker_output`` has no header. Raises
-    SettingsError if the options contradict each other.
-    """
+    """Options of the command line. Raises SettingsError if they contradict each other."""
 
     job: Job
+    """Job to run."""
+
     model: str | None = None
+    """Archive, folder or address to serve for the run; None with an ``endpoint``."""
+
     endpoint: str | None = None
+    """URL of a server that runs already; None with a ``model``."""
+
     ca: str | None = None
+    """File of CAs for the endpoint's certificate; None for those of the system."""
+
     key: str | None = None
+    """Key of the caller, one of the endpoint's TFS_PROXY_API_KEYS; None for none."""
+
     served_as: str | None = None
+    """Name of what the endpoint serves, wherever it is; None for its address."""
+
     model_server: str = "auto"
+    """Program of the model server for ``model``."""
+
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment that a serving stack inherits."""
+
     on_error: str = FAIL
+    """Treatment of a record that the server refuses: fail, placeholder or sidecar."""
+
     max_bad: BadLimit | None = None
+    """Bad records that an object may have; None for any number."""
+
     resume: bool = True
+    """False to repeat what an earlier run has finished."""
+
     summary: Path | None = None
+    """File for counts and latencies; None for none."""
+
     instance_index: int = 0
+    """Number of this machine, from 0."""
+
     instance_count: int = 1
+    """Number of machines that share the objects."""
+
     engine: str = LOCAL
+    """Spread of the work: local, or ray for a cluster."""
+
     files: LocalFiles = ANYWHERE
+    """Files of this machine that objects may be."""
+
     sagemaker_output: bool = False
+    """True for outputs as SageMaker's jobs write them, without a header."""
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.endpoint is None):

@@ -100,7 +100,7 @@ class ClusterNodes:
         del self._nodes[node.node_id]
         ray.kill(node.actor)
 
-    def expect(self, ref: Any, node: RemoteNode, on_result: Callable[[Any], None]) -> None:
+    def call_back(self, ref: Any, node: RemoteNode, on_result: Callable[[Any], None]) -> None:
         """Have ``on_result`` called with the result of ``ref``, unless ``node`` is removed first."""
         self._callbacks[ref] = lambda done: self._receive(done, node, on_result)
 
@@ -211,7 +211,7 @@ class Cluster:
             node.capabilities = capabilities
             self._assign(node)
 
-        self._nodes.expect(node.actor.open.remote(), node, on_ready)
+        self._nodes.call_back(node.actor.open.remote(), node, on_ready)
 
     def _assign(self, node: RemoteNode) -> None:
         run = self._run
@@ -227,7 +227,7 @@ class Cluster:
             run.scheduler.finish(node.node_id, item)
             self._assign(node)
 
-        self._nodes.expect(node.actor.transform.remote(item, run.terms), node, on_report)
+        self._nodes.call_back(node.actor.transform.remote(item, run.terms), node, on_report)
 
     def _on_loss(self, node: RemoteNode, refusal: StopServing | None) -> None:
         """Give what ``node`` held to the other nodes."""

@@ -23,19 +23,25 @@ BAR_CHARACTERS, SHORTEST_BAR_CHARACTERS = 20, 5
 
 
 class BadRecord(Struct, frozen=True):
-    """A record that the server refused, or a position in an object that can't be read.
-
-    ``name`` is the object's. ``record`` and ``line`` count from 1, ``offset`` is in bytes of the decompressed
-    object; they are None if the whole object is meant, and ``line`` if records are no lines. ``status`` is
-    the HTTP status, None if there is no answer.
-    """
+    """A record that the server refused, or a position in an object that can't be read."""
 
     name: str
+    """Name of the object."""
+
     error: str
+    """Sentence that says what is wrong."""
+
     record: int | None = None
+    """Number of the record, from 1; None for the whole object."""
+
     offset: int | None = None
+    """Position in the decompressed object, in bytes; None for the whole object."""
+
     status: int | None = None
+    """HTTP status; None if there is no answer."""
+
     line: int | None = None
+    """Number of the line, from 1; None for the whole object, or if records are no lines."""
 
     def to_values(self) -> dict[str, object]:
         names = ("line", "record", "offset", "status", "error")
@@ -91,15 +97,28 @@ class ObjectReport(Struct, frozen=True):
 
 
 class RunStatistics(Struct):
-    """Collects what happens in a run of ``workload``."""
+    """Collects what happens in a run; may be called from several threads."""
 
     workload: Workload = Workload()
+    """Objects of the run, and their size."""
+
     clock: Callable[[], float] = time.monotonic
+    """Function that gives the time in seconds."""
+
     counts: RunCounts = field(default_factory=RunCounts)
+    """Counts so far, or since the last `drain`."""
+
     failures: list[BadRecord] = field(default_factory=list)
+    """Bad records and objects, at most `MAX_LISTED_FAILURES`."""
+
     _latencies: Latencies = field(default_factory=Latencies)
+    """Latencies of the requests."""
+
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Lock around all that changes."""
+
     _began: float = 0.0
+    """Time of the clock when the run began."""
 
     def __post_init__(self) -> None:
         self._began = self.clock()

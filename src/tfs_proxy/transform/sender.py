@@ -25,17 +25,25 @@ from tfs_proxy.wire.routes import INVOCATIONS
 
 
 class EndpointAddress(Struct, frozen=True):
-    """The address of a server; ``path`` is that of /invocations.
-
-    ``ca`` is a file of CAs for its certificate, ``key`` is the caller's.
-    """
+    """The address of a server."""
 
     host: str
+    """Name or IP address."""
+
     port: int
+    """Port of HTTP or HTTPS."""
+
     path: str
+    """Path of /invocations."""
+
     tls: bool = False
+    """True for HTTPS."""
+
     ca: str | None = None
+    """File of CAs for the server's certificate; None for those of the system."""
+
     key: str | None = None
+    """Key of the caller; None for none."""
 
     @classmethod
     def parse(cls, url: str, ca: str | None = None, key: str | None = None) -> "EndpointAddress":

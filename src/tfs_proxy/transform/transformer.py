@@ -248,17 +248,25 @@ ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
 
 
 class Outcome(Struct):
-    """The result of a batch: bytes for the output and for the error file.
-
-    ``uneven`` mini-batches have an answer of more rows than records, or of fewer: ``surplus`` more in all.
-    """
+    """The result of a batch, or of several."""
 
     records: int
+    """Number of records, bad ones among them."""
+
     text: bytes
+    """Bytes for the output."""
+
     errors: bytes = b""
+    """Lines for the error file."""
+
     bad: list[BadRecord] = field(default_factory=list)
+    """Records that the server refused."""
+
     surplus: int = 0
+    """Rows of the answers beyond one for each record; below 0 if some lack."""
+
     uneven: int = 0
+    """Number of mini-batches whose answer has more rows than records, or fewer."""
 
     def __add__(self, following: "Outcome") -> "Outcome":
         return Outcome(*(one + other for one, other in zip(astuple(self), astuple(following), strict=True)))

@@ -18,17 +18,25 @@ _SHOWN_CHARACTERS = 80
 
 
 class Attribute(Struct, frozen=True):
-    """One ``key=value``: the field of Target that it fills, its value's pattern, and the rule in words.
-
-    ``parse`` gives None for a value that it refuses, which no value of the pattern ``certain`` is.
-    """
+    """One ``key=value`` of the header, which fills a field of `Target`."""
 
     key: str
+    """Name before the equals sign, such as ``tfs-model-name``."""
+
     field: str
+    """Name of the field of `Target` that the value fills."""
+
     pattern: str
+    """Regular expression that a value has to match as a whole."""
+
     certain: str
+    """Pattern of values that `parse` takes for sure, by which nginx reads the header."""
+
     rule: str
+    """Sentence, without a full stop, that tells a client which values are taken."""
+
     parse: Callable[[str], Any] = str
+    """Function from the text to the field's value; it returns None for a value that it refuses."""
 
     def value(self, text: str) -> Any:
         """The field's value; raises BadInput."""

@@ -15,16 +15,22 @@ BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
 
 
 class Instance(Struct, frozen=True):
-    """One running model server: its REST and gRPC addresses belong together.
-
-    ``grpc_socket`` is the path of its unix socket.
-    """
+    """One running model server: its REST and gRPC addresses belong together."""
 
     index: int
+    """Number of the instance, from 0."""
+
     rest_port: int
+    """Port of its REST API."""
+
     grpc_port: int
+    """Port of its gRPC API."""
+
     grpc_socket: str
+    """Path of the unix socket on which it answers gRPC, too."""
+
     host: str = "127.0.0.1"
+    """Address of both ports."""
 
 
 class TransformLimits(Struct, frozen=True):
@@ -114,46 +120,71 @@ class ServedModel(Struct, frozen=True):
 
 
 class Deployment(Struct, frozen=True):
-    """Models, versions, instances and limits of one run.
-
-    ``models`` maps each name to its version numbers, ascending; they are empty if the model server itself
-    follows the model's folder. ``inner_names`` maps names that requests may use to those in ``models``; if
-    there are any, requests reach no other model. ``version_labels`` are those that the settings give to
-    versions. ``graph_folders`` are those of the newest version of each model, by its name, if it is known
-    where they lie; ``csv_columns`` are the inputs in the order of the columns of CSV without a header,
-    between commas, by the model's name.
-    ``script`` is the path of the user's inference.py, None if there is none; ``import_paths`` are the folders
-    its imports may come from, the first wins. ``script_model`` is the model folder of an archive whose script
-    is the model itself: then there are no models and no instances. ``model_dir`` is the folder of the
-    archive, in which a script looks for its own files.
-    ``default_accept`` is the answer's type for clients that send no Accept. ``transforms`` says how a batch
-    job should send, ``is_batch`` is True in one.
-    ``many_models`` is the folder of the workspaces of many models, by name, if workers serve all of them;
-    then there are no ``models`` here. ``loaded_as`` is the name of an archive loaded at run time: nginx names
-    the model of each request.
-    """
+    """Models, versions, instances and limits of one run: all that its workers get to know."""
 
     default_model: str
+    """Name of the model for requests that name none."""
+
     models: Mapping[str, tuple[int, ...]]
+    """Version numbers, ascending, by model name; empty ones if the model server itself follows the folder."""
+
     instances: tuple[Instance, ...]
+    """Model servers, any of which answers for each model; none if the script is the model."""
+
     script: str | None
+    """Path of the user's inference.py; None if there is none."""
+
     import_paths: tuple[str, ...]
+    """Folders that the script's imports may come from; the first wins."""
+
     bodies: BodyLimits
+    """Limits of bodies, in bytes."""
+
     times: TimeLimits
+    """Limits of calls, loads and waits, in seconds."""
+
     doors: Doors = Doors()
+    """Paths that are answered besides ``/invocations``."""
+
     guard: GuardOptions = GuardOptions()
+    """Web pages and names of this server that requests may come with."""
+
     observation: Observation = Observation()
+    """Records that are kept of requests."""
+
     transforms: TransformLimits = TransformLimits()
+    """Number and size of requests that suit a batch transform job."""
+
     default_accept: str | None = None
+    """Type of the answer for clients that send no Accept; None for JSON."""
+
     script_model: str | None = None
+    """Folder of an archive whose script is the model itself: then there are no models and no instances."""
+
     inner_names: Mapping[str, str] = field(default_factory=dict)
+    """Names in ``models`` by the names that requests use; if there are any, requests reach no other model."""
+
     many_models: str | None = None
+    """Folder of the workspaces of many models, by name, if workers serve all of them; then ``models`` is
+    empty."""
+
     loaded_as: str | None = None
+    """Name of an archive that was loaded at run time: nginx names the model of each request."""
+
     version_labels: tuple[str, ...] = ()
+    """Labels that the settings give to versions."""
+
     graph_folders: Mapping[str, str] = field(default_factory=dict)
+    """Folder of the newest version by model name, as far as it is known where that lies."""
+
     csv_columns: Mapping[str, str] = field(default_factory=dict)
+    """Inputs in the order of the columns of CSV without a header, between commas, by model name."""
+
     model_dir: str = ""
+    """Folder of the archive, in which a script looks for its own files."""
+
     is_batch: bool = False
+    """True in a batch transform job."""
 
     def served_name(self, name: str) -> str:
         """Name in the model server of the model that a request for this deployment calls ``name``."""
@@ -201,29 +232,47 @@ ReportedStages = tuple[tuple[tuple[str, str, tuple[int, ...], float], ...], ...]
 
 
 class WorkerState(Struct, frozen=True, omit_defaults=True):
-    """A worker's state, as it tells the supervisor whenever it changes, and every few seconds.
-
-    ``line`` is where the script loads or hangs. If it ``hangs``, the worker should be replaced: ``stuck``
-    threads are lost, and no other is free if it is ``full``. ``answered`` says that a call of the script has
-    come back since the last time, ``problem`` which file can't be written without which counts and kills are
-    not known. ``captured`` and ``uncaptured`` count the calls that it has written into files of data capture,
-    and those that it has dropped; ``stages`` has the times of `observe.stage_counts`. ``health`` is why the
-    script says that it can't serve, "" if it says that it can, None if it has said nothing since then.
-    """
+    """A worker's state, as it tells the supervisor whenever it changes, and every few seconds."""
 
     pid: int
+    """Process id of the worker."""
+
     phase: WorkerPhase
+    """Progress of the worker."""
+
     line: str = ""
+    """Line of the script at which it loads or hangs; "" if that is not known."""
+
     hangs: bool = False
+    """True if calls of the script are over their deadline, so that the worker should be replaced."""
+
     full: bool = False
+    """True if no thread is left for other requests."""
+
     stuck: int = 0
+    """Number of threads that are lost to calls that hang."""
+
     answered: bool = False
+    """True if a call of the script has come back since the last report."""
+
     failure: BootFailure | None = None
+    """Reason why the application can't be loaded; None if it can."""
+
     problem: str = ""
+    """Phrase on a file that can't be written, without which counts and kills are not known; "" if all can."""
+
     captured: int = 0
+    """Number of calls so far that were written into files of data capture."""
+
     uncaptured: int = 0
+    """Number of calls so far that data capture has dropped."""
+
     stages: ReportedStages = ()
+    """Times of the requests since the last report, as `observe.stage_counts` makes them."""
+
     health: str | None = None
+    """Reason of the script why it can't serve, "" if it can, None if it has said nothing since the last
+    report."""
 
 
 class WorkerOrder(StrEnum):

@@ -63,17 +63,22 @@ class Signature(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """Model, version and signature that one request is for (TF Serving's ModelSpec and method).
-
-    ``version`` and ``label`` exclude each other; neither means the newest version. ``signature``
-    None means `default_signature`. ``method`` is predict, classify or regress.
-    """
+    """Model, version and signature that one request is for (TF Serving's ModelSpec and method)."""
 
     model: str
+    """Name of the model."""
+
     version: int | None = None
+    """Version number; None for the newest, unless there is a label."""
+
     label: str | None = None
+    """Version label, which excludes a version; None without one."""
+
     signature: str | None = None
+    """Name of the signature; None for `default_signature`."""
+
     method: str = "predict"
+    """Method of TF Serving: predict, classify or regress."""
 
 
 def default_signature(known: Mapping[str, Signature]) -> Signature | None:

@@ -12,12 +12,20 @@ ALIVE = b'{"status": "alive"}'
 
 
 class HttpRequest(Struct, frozen=True):
-    """A complete request to a server; the names of ``headers`` are in lower case."""
+    """A complete request to a server."""
 
     method: str
+    """Method of HTTP."""
+
     path: str
+    """Path without its query, as the client wrote it."""
+
     headers: Mapping[str, str] = field(default_factory=dict)
+    """Values by name in lower case."""
+
     body: bytes = b""
+    """Whole body; empty if there is none."""
+
     query: str = ""
     """Part after the path's ``?``, as the client wrote it."""
 

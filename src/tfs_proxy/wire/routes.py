@@ -28,26 +28,35 @@ _BY_WORKERS_OF_ONE, _EVERYWHERE = (_WORKER, _SUPERVISOR, ""), (_SUPERVISOR,) * 3
 
 @dataclass(frozen=True)
 class Route:
-    """A path with its methods, and the processes that answer it.
-
-    In ``path`` `{name}` is a segment, `[/optional]` may be missing, `(a,b)` is a choice. Without a
-    ``sentence`` for the reference page it is not for clients of HTTP.
-    """
+    """A path with its methods, and the processes that answer it."""
 
     path: str
+    """Pattern of the path: `{name}` is a segment, `[/optional]` may be missing, `(a,b)` is a choice."""
+
     methods: tuple[str, ...]
+    """Methods that are answered; any other is a 405."""
+
     answered_by: Sequence[str]
+    """Kind of process that answers with one archive, with many models, and in a pipeline; "" for none."""
+
     sentence: str = ""
+    """Description for the reference page; "" for a path that is not for clients of HTTP."""
+
     is_probe: bool = False
     """True for requests of platforms and tools, which are counted apart."""
+
     names_model: str = ""
     """Place of the model's name for counts: in the "path", in the "line", or nowhere."""
+
     is_serving: bool = False
     """True below TF Serving's models: letters of any case, and a colon ends a segment."""
+
     is_other: bool = False
     """True if it is counted among the unknown paths."""
+
     inner: bool = False
     """True for workers and commands only: clients get 404."""
+
     early: bool = False
     """True if it is answered on the workers' socket until they take over."""
 

@@ -8,7 +8,7 @@ from tfs_proxy.observe.stage_counts import StageCounts
 
 def counts(*known: str) -> StageCounts:
     made = StageCounts()
-    made.follow(known)
+    made.set_models(known)
     return made
 
 

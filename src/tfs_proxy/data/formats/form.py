@@ -21,16 +21,22 @@ MOST_PARTS = 1000
 
 
 class FormPart(Struct, frozen=True):
-    """Part of a form: a field, or a file, which has a ``filename``.
-
-    Unless it ``has_type``, a Content-Type of its own, it has the type of its name's ending, else text/plain.
-    """
+    """Part of a form: a field, or a file."""
 
     name: str
+    """Name of the field."""
+
     data: bytes
+    """Bytes of the field or file."""
+
     filename: str | None = None
+    """Name of the file as the client wrote it; None for a field."""
+
     content_type: str = media.TEXT
+    """Type of the contents; of a part without one that of the file's ending, else text/plain."""
+
     has_type: bool = True
+    """True if the part came with a Content-Type of its own."""
 
     @property
     def text(self) -> str:

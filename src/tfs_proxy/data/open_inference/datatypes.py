@@ -18,18 +18,22 @@ from tfs_proxy.wire.protos.tensors import from_bits, to_bits
 
 
 class Datatype(Struct, frozen=True):
-    """One datatype: ``name`` is the protocol's, ``tensorflow`` TensorFlow's (``DT_FLOAT``).
-
-    ``array`` is the dtype of arrays in a `Batch`, ``item_bytes`` the size of an element among raw bytes,
-    None if each element says its own. ``has_json`` is False if JSON can't carry it (contract: FP16 and BF16
-    travel as raw bytes only).
-    """
+    """One datatype of the protocol."""
 
     name: str
+    """Name in the protocol, such as ``FP32``."""
+
     tensorflow: str
+    """Name in TensorFlow, such as ``DT_FLOAT``."""
+
     array: np.dtype[Any]
+    """Dtype of its arrays in a `Batch`."""
+
     item_bytes: int | None
+    """Size of an element among raw bytes; None if each element says its own."""
+
     has_json: bool = True
+    """False if JSON can't carry it (contract: FP16 and BF16 travel as raw bytes only)."""
 
 
 def _row(name: str, tensorflow: str, *, has_json: bool = True) -> Datatype:
@@ -182,13 +186,22 @@ class TensorMetadata(Struct, frozen=True):
 
 
 class ModelMetadata(Struct, frozen=True):
-    """Metadata of one model; a script model has neither inputs nor outputs that anyone knows."""
+    """Metadata of one model."""
 
     name: str
+    """Name of the model."""
+
     versions: tuple[str, ...]
+    """Version numbers as text, ascending."""
+
     platform: str
+    """Kind of model, in the protocol's words."""
+
     inputs: tuple[TensorMetadata, ...] = ()
+    """Tensors that it takes; none for a script model, of which nobody knows them."""
+
     outputs: tuple[TensorMetadata, ...] = ()
+    """Tensors that it returns; none for a script model."""
 
 
 def model_metadata(name: str, versions: Iterable[int], signature: Signature | None) -> ModelMetadata:

@@ -56,16 +56,22 @@ class RequestedOutput(Struct, frozen=True):
 
 
 class InferRequest(Struct, frozen=True):
-    """Inference request; no ``outputs`` ask for all of them.
-
-    ``raw`` are the bytes of the only input if no more is told of it; then all outputs come as raw bytes.
-    """
+    """Inference request, as the protocol's JSON has it."""
 
     inputs: Sequence[InferInput] = ()
+    """Tensors of the request."""
+
     outputs: Sequence[RequestedOutput] = ()
+    """Outputs that are wanted; none for all of them."""
+
     id: str = ""
+    """Id of the client, which the answer repeats; "" without one."""
+
     parameters: Parameters = field(default_factory=dict)
+    """Values of the request by name, ours and the client's own."""
+
     raw: bytes | memoryview | None = None
+    """Bytes of the only input if no more is told of it, then all outputs come as raw bytes; else None."""
 
     @property
     def signature(self) -> str | None:

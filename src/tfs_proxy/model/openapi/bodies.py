@@ -57,17 +57,22 @@ class ScriptBodies(Struct, frozen=True):
 
 
 class DescribedModel(Struct, frozen=True):
-    """One served model: its versions, ascending, and the newest one's signatures by name.
-
-    ``versions`` are empty if the model server itself follows the model's folder; ``labels`` stand for some.
-    ``graph`` tells the contents of its strings.
-    """
+    """One served model, as its clients see it."""
 
     name: str
+    """Name of the model."""
+
     versions: tuple[int, ...] = ()
+    """Version numbers, ascending; none if the model server itself follows the model's folder."""
+
     signatures: Mapping[str, Signature] = field(default_factory=dict)
+    """Signatures of the newest version, by name."""
+
     labels: tuple[str, ...] = ()
+    """Labels that stand for some of the versions."""
+
     graph: GraphInputs = field(default_factory=GraphInputs)
+    """Use that the graph makes of strings, such as to decode pictures."""
 
     @property
     def default_signature(self) -> Signature | None:
@@ -85,24 +90,37 @@ ANY_MODEL = DescribedModel("model")
 
 
 class Service(Struct, frozen=True):
-    """Interface of a run for its clients.
-
-    ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``
-    who answers inferences of the Open Inference Protocol: model, script or off. ``console`` says that a
-    browser gets a page at ``/``. ``default_accept`` is the answer's type for clients that name none.
-    With ``many_models`` models come and go; ``target_model``: requests may name an archive in a header.
-    """
+    """Interface of a run for its clients."""
 
     models: tuple[DescribedModel, ...]
+    """Models that are served."""
+
     default_model: str
+    """Name of the model for requests that name none."""
+
     script: ScriptBodies | None = None
+    """Bodies of the script; None without one."""
+
     rest_api: bool = False
+    """True if TF Serving's API is published."""
+
     open_inference: str = "off"
+    """Part that answers inferences of the Open Inference Protocol: model, script or off."""
+
     console: bool = False
+    """True if a browser gets a page at ``/``."""
+
     default_accept: str | None = None
+    """Type of the answer for clients that name none; None for JSON."""
+
     max_payload_bytes: int = 0
+    """Largest body of a request."""
+
     many_models: bool = False
+    """True if models come and go."""
+
     target_model: bool = False
+    """True if requests may name an archive in a header."""
 
     @property
     def default(self) -> DescribedModel:

@@ -61,26 +61,40 @@ def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:
 
 
 class Prepared(Struct, frozen=True):
-    """Opened archive: its contents, and its models as the model server reads them.
-
-    ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
-    ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
-    these models. ``flags`` are the model server's if they, and not an archive, say what to serve;
-    ``one_line`` is a short report; ``model_faults`` are warnings about models that can answer no request,
-    ``load_faults`` those of them that keep `serve` from starting.
-    """
+    """Opened archive: its contents, and its models as the model server reads them."""
 
     settings: Settings
+    """Settings of the run, sized for these models."""
+
     served: Served
+    """Contents of the archive."""
+
     models: tuple[ServedModel, ...]
+    """Models with the folders in which the model server finds them."""
+
     report: tuple[str, ...]
+    """Lines to show at the start."""
+
     warnings: tuple[str, ...]
+    """Lines to show as warnings."""
+
     script_fault: str | None
+    """Sentence that says why the script can't be used; None if it can."""
+
     first_request: FirstRequest
+    """Request that the model should answer."""
+
     flags: ServingFlags | None = None
+    """Flags of the model server if they, and not an archive, say what to serve; else None."""
+
     one_line: str = ""
+    """Report in one line, for a list of archives."""
+
     load_faults: tuple[str, ...] = ()
+    """Those of the ``model_faults`` that keep `serve` from starting."""
+
     model_faults: tuple[str, ...] = ()
+    """Warnings about models that can answer no request."""
 
     def refuse_unusable_script(self) -> None:
         """Raises ScriptLoadError if the report found that the script can't be used."""

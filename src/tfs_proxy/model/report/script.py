@@ -10,16 +10,22 @@ from tfs_proxy.values.layout import ModelLayout
 
 
 class ScriptFindings(Struct, frozen=True):
-    """Results of reading the script: ``sentence`` says what it is, ``fault`` why it can't be used.
-
-    ``one_thread`` names the code that fails if requests come in several threads.
-    """
+    """Results of reading the script."""
 
     sentence: str
+    """Description of the script in a few words."""
+
     notes: tuple[str, ...] = ()
+    """Sentences about parts of it that are not used."""
+
     warnings: tuple[str, ...] = ()
+    """Sentences about parts that won't do what the user meant."""
+
     fault: str | None = None
+    """Sentence that says why it can't be used; None if it can."""
+
     one_thread: tuple[str, ...] = ()
+    """Sentences about code that fails if requests come in several threads."""
 
     def warnings_for(self, worker_class: str) -> tuple[str, ...]:
         """The warnings, and one on code that fails with workers of this class."""

@@ -49,25 +49,43 @@ class ModelReport(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """Report on the contents of ``root``; ``notes`` are sentences about ignored files.
-
-    ``warnings`` are about usable models and scripts that won't do what the user meant; ``model_faults`` those
-    of them about models that can answer no request, ``load_faults`` those of
-    them about models that don't load; ``script_fault`` says why the script can't be used.
-    """
+    """Report on an archive's contents."""
 
     root: Path
+    """Folder of the contents."""
+
     models: tuple[ModelReport, ...]
+    """Models in the order of their names."""
+
     default_model: str
+    """Name of the model for requests that name none."""
+
     default_reason: str
+    """Reason why it is that one, as a phrase."""
+
     script: str
+    """Description of the script in a few words."""
+
     processes: str
+    """Number of processes and threads, as a phrase; "" if another report has told it."""
+
     settings: Mapping[str, str]
+    """Text of the settings that are not the defaults, by variable; secrets are hidden."""
+
     notes: tuple[str, ...]
+    """Sentences about files and settings that are ignored."""
+
     warnings: tuple[str, ...] = ()
+    """Sentences about usable models and scripts that won't do what the user meant."""
+
     load_faults: tuple[str, ...] = ()
+    """Those of the ``model_faults`` that are about models that don't load."""
+
     model_faults: tuple[str, ...] = ()
+    """Those of the ``warnings`` that are about models that can answer no request."""
+
     script_fault: str | None = None
+    """Sentence that says why the script can't be used; None if it can."""
 
     def lines(self) -> Iterator[str]:
         """Write the report as text of about a screen, without `warning_lines`."""

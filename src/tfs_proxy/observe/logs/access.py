@@ -38,13 +38,22 @@ _LINE = re.compile(LOGGED + rb"(" + PLAIN_ID.encode() + rb') ([!-~]*) ([!-~]*) "
 
 
 class RequestLine(Struct, frozen=True):
-    """One request that has ended, for the access log; ``caller`` is the name of its key."""
+    """One request that has ended, for the access log."""
 
     request: FinishedRequest
+    """Method, target, status and size of the request."""
+
     request_id: str
+    """Id that the client has got in ``X-Request-Id``."""
+
     model: str = ""
+    """Name of the model that was asked; "" if it is not known."""
+
     seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time by stage, without the stages that took none."""
+
     caller: str = ""
+    """Name of the client's key; "" without keys."""
 
     @property
     def failed(self) -> bool:

@@ -40,17 +40,34 @@ _COLOURS: Mapping[str, str] = {
 
 
 class LogEntry(Struct, frozen=True):
-    """Entry of the log: an event, its place and its request; ``time`` is in seconds since 1970."""
+    """Entry of the log: an event, its place and its request."""
 
     message: str
+    """Text of the event; further lines of it are indented in a text log."""
+
     level: str = "info"
+    """Level in lower case, such as "warning"."""
+
     process: str = COMMAND
+    """Name of the process that tells it, such as "nginx"."""
+
     pid: int | None = None
+    """Process id; None if the entry is about no running process."""
+
     time: float = field(default_factory=time.time)
+    """Time of the event in seconds since 1970."""
+
     request_id: str = ""
+    """Id of the request that it is about; "" without one."""
+
     model: str = ""
+    """Name of the model that it is about; "" without one."""
+
     exception: str = ""
+    """Traceback; "" without one."""
+
     fields: Mapping[str, object] = field(default_factory=dict)
+    """Further values, which JSON shows by their names."""
 
 
 class LogConfig(Struct, frozen=True):

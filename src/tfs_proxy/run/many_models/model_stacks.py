@@ -163,7 +163,7 @@ class ModelStack:
             prepared = await self._stack.open_archive()
             self.models = {model.name: model.versions for model in prepared.models}
             self._owner.opened(self)
-            planned = await self._stack.expect(prepared, self._owner.host.front.port)
+            planned = await self._stack.make_plan(prepared, self._owner.host.front.port)
             if self.has_workers:
                 self._listener.bind(str(self._workspace.root / WEB_SOCKET))
                 self._listener.listen(BACKLOG)

@@ -115,7 +115,7 @@ class ManyModels(Stacks):
     ) -> None:
         self._settings, self._request, self._host = settings, request, host
         self._front, self._records = host.front, host.records
-        self._records.expect(KnownModels(None, {}))
+        self._records.set_models(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
         counts = WorkerCounts(stages=host.records.stages)
         self.readiness = Readiness(heartbeats_of(settings, counts), front_down=host.front.down, are_many=True)
@@ -175,7 +175,7 @@ class ManyModels(Stacks):
         """Makes the zygote, and takes ports; returns nginx's routes."""
         self.readiness.steps.begin("starting: nginx")
         self._zygote.start(self._front.start)
-        self._servers.take_ports()
+        self._servers.reserve_ports()
         for note in variable_notes(self._request.environ):
             log.info("Note: %s", note)
         settings = self._settings

@@ -82,7 +82,7 @@ class SharedModel:
         self.lost: asyncio.Future[ModelLoadError] = asyncio.get_running_loop().create_future()
         self.memory_bytes = 0
 
-    def lose(self, reason: ModelLoadError) -> None:
+    def fail(self, reason: ModelLoadError) -> None:
         if not self.lost.done():
             self.lost.set_result(reason)
 
@@ -121,7 +121,7 @@ class SharedServers:
         self._ports: Sequence[tuple[int, int]] = ()
         self.begun, self.stopping = asyncio.Event(), asyncio.Event()
 
-    def take_ports(self) -> None:
+    def reserve_ports(self) -> None:
         """Reserves their ports: ``instances`` has them."""
         count, allowed = self._settings.instance_count, self._settings.safe_port_range
         self._ports = sockets.model_server_ports(allowed, count, self.children.servers.held)
@@ -214,7 +214,7 @@ class SharedServers:
         for each in self._book.values():
             if each.is_sent and not each.is_loaded:
                 each.is_wanted = False
-                each.lose(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
+                each.fail(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
         for readiness in self.waiting:
             readiness.lose(self.children.servers.processes.index(ended))
 
@@ -334,7 +334,7 @@ class SharedServers:
         for instance, name in product(self.instances, names):
             failed = _failure(name, self.readiness.reported.get((instance.index, name), {}))
             if failed is not None and name in self._book:
-                self._book[name].lose(failed)
+                self._book[name].fail(failed)
 
     async def _until(self, name: str, holds: Callable[[States | None], bool]) -> None:
         """Asks each about a model until that holds of its states, or of None if it does not answer."""

@@ -121,26 +121,43 @@ NO_ROOM = "the body finds no room below TFS_PROXY_HOME, where large ones wait: m
 
 
 class ProxyConfig(Struct, frozen=True):
-    """The addresses on which nginx listens, and those to which it sends requests.
-
-    ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is empty if gRPC is not published,
-    ``serving`` None until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
-    ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once in
-    all its ``processes``, and those to workers and model servers count. Its ``version`` is 0 if unknown.
-    """
+    """The addresses on which nginx listens, and those to which it sends requests."""
 
     listen: str
+    """Address of the HTTP port."""
+
     web: tuple[str, ...]
+    """Addresses of the workers; none with ``multi_model``."""
+
     control_socket: Path
+    """Path of the control API's unix socket."""
+
     grpc: tuple[str, ...] = ()
+    """Addresses of the gRPC port; none if gRPC is not published."""
+
     serving: Deployment | None = None
+    """Deployment to send requests to; None until everything is ready, and with ``multi_model``."""
+
     multi_model: MultiModelRoutes | None = None
+    """Routes to models that come and go; None with one archive."""
+
     free_bytes: int = 0
+    """Free bytes of the disk on which bodies wait."""
+
     connections: int = MOST_CONNECTIONS
+    """Most connections at once in all processes, those to workers and model servers among them."""
+
     processes: int = 1
+    """Number of nginx's processes."""
+
     version: tuple[int, ...] = (0,)
+    """Version of nginx; (0,) if it is unknown."""
+
     also_listen: tuple[str, ...] = ()
+    """Further addresses with all that ``listen`` has."""
+
     keys: callers.Keys | None = None
+    """Keys of callers; None if requests need none."""
 
     @property
     def kept(self) -> int:
@@ -148,7 +165,7 @@ class ProxyConfig(Struct, frozen=True):
         return max(KEPT_CONNECTIONS // self.processes, 1)
 
     @property
-    def fast(self) -> str | None:
+    def fast_model(self) -> str | None:
         """The default model if requests may bypass the workers; else None.
 
         They may without a script, a default Accept, data capture, and the lines of a batch job.
@@ -263,12 +280,12 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "names": names,
         "routes": routes,
         "guard": guard_of(settings),
-        "guards": guard,
+        "guard_module": guard,
         "certificate": CERTIFICATE,
         "tls": settings.tls_certificate is not None,
         "lines": request_counts,
         "access": access,
-        "fast_path": fast_path,
+        "fast_path_module": fast_path,
         "no_endpoint": NO_ENDPOINT,
         "to_endpoints": TO_ENDPOINTS,
         "merged": lambda one, other: {**one, **other},
@@ -293,7 +310,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "bad_gateway": "/.refused/502" if many else "= @again",
         "traces": _traces(sampling) if sampling else None,
         "model_servers": [f"{each.host}:{each.rest_port}" for each in (served.instances if served else ())],
-        "fast": fast_path.ACCEPTS if many or proxy.fast else None,
+        "fast_answers": fast_path.ACCEPTS if many or proxy.fast_model else None,
         "rest_api": rest_api,
         "takes_any_size": serving is not None and serving.bodies.takes_any_size,
         "many": many_models.values(many, settings) if many else None,

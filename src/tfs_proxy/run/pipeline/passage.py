@@ -34,11 +34,11 @@ class Container:
         """
         is_cancelled = False
 
-        def look() -> None:
+        def raise_if_cancelled() -> None:
             if is_cancelled:
                 raise ClientGone
 
-        send = partial(self._connections.request, method, path, body, headers, seconds, look)
+        send = partial(self._connections.request, method, path, body, headers, seconds, raise_if_cancelled)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, send)
         except asyncio.CancelledError:

@@ -57,21 +57,31 @@ _log = logging.getLogger(__name__)
 
 
 class Install(Struct, frozen=True):
-    """An installation with ``env``: the first of ``attempts`` (argv lists) that succeeds is enough.
-
-    ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import
-    path, ``folder`` that of requirements.txt: relative paths in it start there. ``remedy`` is one more
-    thing to do if no attempt succeeds, ``unset`` has variables that the file uses and ``env`` lacks.
-    """
+    """An installation of the packages of requirements.txt."""
 
     overlay: Path
+    """Folder of the virtual environment."""
+
     site_packages: Path
+    """Folder in it for the workers' import path."""
+
     folder: Path
+    """Folder of requirements.txt, from which relative paths in it start."""
+
     attempts: tuple[tuple[str, ...], ...]
+    """Commands, the first of which that succeeds is enough."""
+
     env: Mapping[str, str]
+    """Environment of these commands."""
+
     remedy: str = ""
+    """Phrase on one more thing to do if no command succeeds; "" without one."""
+
     unset: tuple[str, ...] = ()
+    """Variables that requirements.txt uses and ``env`` lacks."""
+
     limit_seconds: float | None = None
+    """Time for all commands; None for no limit."""
 
 
 def plan_install(

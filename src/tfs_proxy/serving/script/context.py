@@ -42,11 +42,22 @@ class WorkerModels(Struct, frozen=True):
     """Parts that all contexts of a worker share."""
 
     plane: DataPlane
+    """Data plane, which asks the models."""
+
     models: Mapping[str, tuple[int, ...]]
+    """Version numbers, ascending, by model name."""
+
     default_model: str
+    """Name of the model for requests that name none."""
+
     timeout_seconds: float
+    """Limit of a call of the model server, which a script may read."""
+
     model_dir: str = ""
+    """Folder of the archive."""
+
     channels: Channels = field(default_factory=Channels)
+    """Channels of gRPC to the model servers."""
 
 
 class ModelClient:
@@ -154,25 +165,30 @@ class WorkerContext(ModelClient):
 
 
 class ScriptRequest(Struct, frozen=True):
-    """Request for the script: header values are raw, None if there was none.
-
-    ``headers`` gathers all of them, ``hung_up`` asks whether the client has closed its connection.
-    """
+    """Request for the script: header values are raw, None if there was none."""
 
     target: Target
+    """Model, version, signature and method that it asks for."""
     body: bytes
+    """Whole body; empty if there is a ``file``."""
     content_type: str | None = None
+    """Header Content-Type."""
     accept: str | None = None
+    """Header Accept."""
     custom_attributes: str | None = None
+    """Header of SageMaker with attributes of the client's own."""
     content_length: int | None = None
-    headers: Callable[[], Mapping[str, str]] = dict  # gathered only for scripts that ask
+    """Size of the body in bytes; None if the client did not say."""
+    headers: Callable[[], Mapping[str, str]] = dict
+    """Function that gathers all headers by name, for scripts that ask."""
     budget: MemoryBudget = field(default_factory=MemoryBudget)
+    """Memory that the decoded body may take."""
     codec: InferCodec | None = None
     """Codec of a request of the Open Inference Protocol."""
     file: BinaryIO | None = None
     """The body, if it is read in parts; then ``body`` is empty."""
-
     hung_up: Callable[[], bool] = field(default_factory=client_watch)
+    """Function that asks if the client has closed its connection."""
     value: object = None
     """The body as the object that `describe` with ``validate`` has made of it."""
     form: Mapping[str, Sequence[FormPart]] | None = None

@@ -116,23 +116,36 @@ def own_line(error: BaseException, path: str, function: str) -> str:
 
 
 class Script(Struct, frozen=True):
-    """Loaded inference.py: its path, those of AWS's three functions that it defines, and ours.
+    """Loaded inference.py: those of AWS's three functions that it defines, and ours; None for the others.
 
-    ``handler`` answers a request alone and wins over the other two (docs/reference/aws-container.md).
-    ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
-    only one of them is there, the other half is the conversion that models without a script get.
-    ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
-    ``health(context)`` says if it can serve. ``description`` describes its bodies.
+    If only one of ``input_handler`` and ``output_handler`` is there, the other half is the conversion that
+    models without a script get.
     """
 
     path: str
+    """Path of the file."""
+
     handler: Handler | None = None
+    """Function that answers a request alone, and wins over the other two
+    (docs/reference/aws-container.md)."""
+
     input_handler: Handler | None = None
+    """Function that makes the model server's request."""
+
     output_handler: Handler | None = None
+    """Function that makes the client's answer."""
+
     init: Callable[[Any], Any] | None = None
+    """Function of a context that is called once in each worker, before its first request."""
+
     close: Callable[[], Any] | None = None
+    """Function without arguments that is called in each worker after its last request."""
+
     health: Callable[[Any], Any] | None = None
+    """Function of a context that says if the script can serve."""
+
     description: Description | None = None
+    """Description of its bodies."""
 
     @property
     def body_reader(self) -> Handler | None:

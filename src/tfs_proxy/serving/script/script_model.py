@@ -110,21 +110,41 @@ Function = Callable[..., Any]
 
 
 class ScriptModel(Struct, frozen=True):
-    """Loaded script: its path, the functions that it defines, each of which takes a context last.
+    """Loaded script that is the model itself.
 
-    ``loaded`` has what ``model_fn`` has returned before this process was forked, if it has.
+    Each function but ``close`` may take a context last.
     """
 
     path: str
+    """Path of the file."""
+
     model_fn: Function
+    """Function from the model's folder to the model."""
+
     input_fn: Function | None = None
+    """Function from a body and its type to the model's input; None for the default."""
+
     predict_fn: Function | None = None
+    """Function from that input and the model to the prediction; None for the default."""
+
     output_fn: Function | None = None
+    """Function from the prediction and the accepted type to the answer; None for the default."""
+
     transform_fn: Function | None = None
+    """Function in place of these three; None without one."""
+
     close: Callable[[], Any] | None = None
+    """Function without arguments that is called after the last request; None without one."""
+
     health: Callable[[Any], Any] | None = None
+    """Function of a context that says if the script can serve; None without one."""
+
     description: Description | None = None
-    loaded: Any = ()  # of one element
+    """Description of its bodies; None without one."""
+
+    loaded: Any = ()
+    """Result of ``model_fn``, as the one element of a tuple, if it was called before this process was
+    forked."""
 
 
 _LOADED: dict[str, ScriptModel] = {}

@@ -122,16 +122,24 @@ class Response:
 class Request:
     """Return it from ``input_handler`` to ask the model server for more than a body can say.
 
-    ``inputs`` is anything that ``input_handler`` may return itself: TF Serving's JSON as str or bytes, one
-    array for a model of one input, or a mapping of input names to arrays, bytes, or lists. The other
-    fields, if they are given, win over the client's choice; version and label exclude each other.
+    Fields other than the inputs, if they are given, win over the client's choice.
     """
 
     inputs: Any
+    """TF Serving's JSON as str or bytes, an array for a model of one input, or arrays, bytes or lists by
+    input name."""
+
     model_name: str | None = None
+    """Name of the model."""
+
     version: int | str | None = None
+    """Version number, which excludes a label."""
+
     label: str | None = None
+    """Version label, which excludes a version."""
+
     signature: str | None = None
+    """Name of the signature."""
 
     def __post_init__(self) -> None:
         check_version_or_label(self.version, self.label)

@@ -26,12 +26,20 @@ Records = Batch | Examples | bytes
 
 @dataclass
 class ModelAnswer:
-    """Answer of a model server, an error of its own included: its status, headers and JSON."""
+    """Answer of a model server, an error of its own included."""
 
     status: int
+    """HTTP status."""
+
     body: bytes
+    """JSON of the answer."""
+
     headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers by name."""
+
     url: str = ""
+    """Address that was asked; "" if it was no URL."""
+
     version: int | None = None
     """Version of the model that answered; None if that is not known."""
 

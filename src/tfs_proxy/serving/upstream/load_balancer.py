@@ -27,13 +27,22 @@ Result = TypeVar("Result")
 
 
 class _Circuit(Struct):
-    """One instance as this process knows it; times are of the monotonic clock, in seconds."""
+    """One instance as this process knows it."""
 
     busy: int = 0
+    """Number of requests that it is answering."""
+
     breaks: int = 0
+    """Number of requests in a row that ended without an answer."""
+
     openings: int = 0
+    """Number of times in a row that the circuit was opened; 0 if it is closed."""
+
     ask_again_at: float = 0.0
+    """Time of the monotonic clock, in seconds, from which a request may try it."""
+
     asking: bool = False
+    """True while such a request is under way."""
 
     @property
     def is_open(self) -> bool:

@@ -129,16 +129,22 @@ INLINE_BYTES = 128_000
 
 
 class AsyncRequest(Struct, frozen=True):
-    """A waiting request: ``members`` are those of AWS's input shape that the client has given.
-
-    ``output`` and ``failure`` are addresses, ``received`` is the time in seconds since 1970.
-    """
+    """A request of an asynchronous endpoint that waits."""
 
     members: Mapping[str, str]
+    """Members of AWS's input shape that the client has given, by name."""
+
     body: bytes
+    """Body that the client has sent; empty if it lies at an address."""
+
     output: str
+    """Address for the answer."""
+
     failure: str | None
+    """Address for the reason of a failure; None if none was configured."""
+
     received: float = field(default_factory=time.time)
+    """Time when it came, in seconds since 1970."""
 
     @property
     def inference_id(self) -> str:

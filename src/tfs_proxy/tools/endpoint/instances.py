@@ -140,16 +140,31 @@ async def start_all(parts: "Sequence[VariantInstance | InstanceGroup]") -> None:
 
 
 class InstanceGroup(Struct):
-    """Instances of ``model`` for ``variant``, or for its inference ``component``."""
+    """Instances of one model for a variant, or for its inference component."""
 
     endpoint: str
+    """Name of the endpoint."""
+
     variant: Variant
+    """Variant that they are instances of."""
+
     model: HostedModel
+    """Model that each of them serves."""
+
     starter: ContainerStarter
+    """Starter of their containers."""
+
     component: str | None = None
+    """Name of the inference component; None without one."""
+
     instances: list[VariantInstance] = field(default_factory=list)
+    """Instances that are there, those that are starting among them."""
+
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    """Numbers for the instances' names, from 1."""
+
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
+    """Tasks of surplus instances that finish their requests and end."""
 
     @property
     def name(self) -> str:

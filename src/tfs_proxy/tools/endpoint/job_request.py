@@ -19,16 +19,22 @@ RESOURCES = "TransformResources"
 
 
 class JobRequest(Struct, frozen=True):
-    """A job and the ``model`` that does it, as they were when it was created.
-
-    ``parameters`` are the members of its request, ``created`` seconds since 1970.
-    """
+    """A job and the model that does it, as they were when the job was created."""
 
     name: str
+    """Name of the job."""
+
     job: Job
+    """Job for the engine, with addresses of this machine."""
+
     model: HostedModel
+    """Model that does it."""
+
     parameters: Mapping[str, Any]
+    """Members of its request."""
+
     created: float
+    """Time of its creation in seconds since 1970."""
 
     @property
     def batch_model(self) -> HostedModel:

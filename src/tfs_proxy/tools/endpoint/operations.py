@@ -32,18 +32,25 @@ def arn(kind: str, name: str) -> str:
 
 
 class ContainerDefinition(Struct, frozen=True):
-    """One container of a model, as AWS's type of that name.
-
-    ``name`` is its ContainerHostname, or one by its place. ``archive`` is its model: an ``s3://`` address or
-    an absolute path, None if it needs none; with ``many_models`` the prefix of all of them.
-    """
+    """One container of a model, as AWS's type of that name."""
 
     name: str
+    """ContainerHostname, or a name by its place."""
+
     image: str | None
+    """Image to run; None if the request names none."""
+
     archive: str | None
+    """Model: an ``s3://`` address or an absolute path; None if it needs none."""
+
     many_models: bool
+    """True if it serves many models; then ``archive`` is the prefix of all of them."""
+
     caches_models: bool
+    """True if models stay loaded between requests."""
+
     environment: Mapping[str, str]
+    """Variables of the container."""
 
 
 class HostedModel(Struct, frozen=True):
@@ -55,19 +62,28 @@ class HostedModel(Struct, frozen=True):
 
 
 class Variant(Struct, frozen=True):
-    """A variant of an endpoint: a number of equal instances of one model.
-
-    ``model`` is None if inference components bring the models. ``weight`` is its share of requests,
-    ``concurrency`` how many at once a serverless one takes.
-    """
+    """A variant of an endpoint: a number of equal instances of one model."""
 
     name: str
+    """Name of the variant."""
+
     model: str | None
+    """Name of the model; None if inference components bring the models."""
+
     instance_count: int
+    """Number of instances."""
+
     weight: float
+    """Share of requests, relative to the weights of other variants."""
+
     routing: str
+    """Choice of an instance: `LEAST_OUTSTANDING` or `RANDOM`."""
+
     startup_seconds: float
+    """Time until an instance has to answer /ping with 200."""
+
     concurrency: int | None = None
+    """Most requests at once of a serverless variant; None for any other."""
 
 
 class EndpointConfig(Struct, frozen=True):
@@ -83,11 +99,22 @@ class InferenceComponent(Struct, frozen=True):
     """A model on the instances of a variant that has none itself; requests name it."""
 
     name: str
+    """Name of the component."""
+
     endpoint: str
+    """Name of the endpoint."""
+
     variant: str
+    """Name of the variant."""
+
     model: HostedModel
+    """Model that it brings."""
+
     copies: int
+    """Number of its instances."""
+
     startup_seconds: float
+    """Time until an instance has to answer /ping with 200."""
 
 
 NO_CAPTURE = "%s: DataCaptureConfig records nothing here: set TFS_PROXY_CAPTURE in a container's Environment"

@@ -56,16 +56,22 @@ LARGER_BYTES = 101 * MEGABYTE
 
 
 class EndpointOptions(Struct, frozen=True):
-    """Options of the command line.
-
-    Requests may name no files of this machine but ``files``; ``jobs`` transform jobs run at once.
-    """
+    """Options of the command line."""
 
     catalogue: Catalogue
+    """Models, configs and endpoints that the files create."""
+
     files: LocalFiles
+    """Files of this machine that requests may name."""
+
     choices: Mapping[str, Choice]
+    """Way to run a container, by the name of a model or a container."""
+
     environ: Mapping[str, str]
+    """Environment for the containers' processes."""
+
     jobs: int
+    """Number of transform jobs that run at once."""
 
 
 def catalogue_of(configs: Sequence[Path], files: LocalFiles) -> Catalogue:

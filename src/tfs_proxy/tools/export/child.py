@@ -29,18 +29,22 @@ from tfs_proxy.values.processes import signal_at_death_of
 
 
 class ExportRequest(Struct, frozen=True):
-    """A request to write a SavedModel of ``source`` to the folder ``target``, which must not exist yet.
-
-    ``source`` is a .keras or .h5 file, or a SavedModel folder that gets signatures. ``allow_code`` lets a
-    Keras file run the code in it. ``preprocessing`` describes signatures to add.
-    ``max_bytes`` limits the size of a Keras file's contents.
-    """
+    """A request to write a SavedModel."""
 
     source: Path
+    """A .keras or .h5 file, or a SavedModel folder that gets signatures."""
+
     target: Path
+    """Folder to write, which must not exist yet."""
+
     allow_code: bool = False
+    """True if a Keras file may run the code in it."""
+
     preprocessing: Preprocessing | None = None
+    """Signatures to add; None for none."""
+
     max_bytes: int = 64 * GIGABYTE
+    """Largest size of a Keras file's contents."""
 
 
 class ExportReport(Struct, frozen=True):

@@ -82,18 +82,22 @@ class Standardization(Struct, frozen=True):
 
 
 class Preprocessing(Struct, frozen=True):
-    """Stages that a model's graph gets before and behind the network.
-
-    ``image`` decodes pictures, ``standardize`` has the inputs of tables by name. ``labels`` name the last
-    axis of the output, of which the ``top`` most probable are answered (`DEFAULT_TOP` if it is None). With
-    ``top`` and no labels, their numbers are. ``softmax`` turns logits into probabilities before.
-    """
+    """Stages that a model's graph gets before and behind the network."""
 
     image: ImageInput | None = None
+    """Decoder of pictures; None for none."""
+
     standardize: Mapping[str, Standardization] = field(default_factory=dict)
+    """Means and deviations of the inputs of tables, by input name."""
+
     labels: tuple[str, ...] = ()
+    """Names of the last axis of the output; none for its numbers."""
+
     top: int | None = None
+    """Number of most probable labels that are answered; None for `DEFAULT_TOP` if there are labels."""
+
     softmax: bool = False
+    """True if logits are turned into probabilities before."""
 
 
 def read_labels(path: Path) -> tuple[str, ...]:

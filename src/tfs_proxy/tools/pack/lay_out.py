@@ -55,26 +55,40 @@ DEFAULT_PYTHONS = ("3.13",)
 
 
 class LayoutOptions(Struct, frozen=True):
-    """A model and what belongs to it, to be laid out as SageMaker wants it.
-
-    ``script`` is a file or a folder, ``name`` and ``version`` None for those that the model itself has.
-    Without ``wheels`` the packages of ``requirements`` are downloaded at each start, with it now, for
-    ``pythons`` (``3.13``) on ``machine`` (``x86_64``). ``preprocessing`` goes into the model's graph.
-    ``csv_columns`` is the order of columns of CSV without a header, between commas; None for that of a Keras
-    model's list of inputs.
-    """
+    """A model and what belongs to it, to be laid out as SageMaker wants it."""
 
     model: Path
+    """File or folder of the model."""
+
     name: str | None = None
+    """Name of the model; None for its own."""
+
     version: int | None = None
+    """Version number; None for the model's own."""
+
     script: Path | None = None
+    """File or folder of the script; None without one."""
+
     requirements: Path | None = None
+    """File of the packages that the script needs; None without one."""
+
     wheels: bool = False
+    """True if the packages are downloaded now, and not at each start."""
+
     pythons: tuple[str, ...] = DEFAULT_PYTHONS
+    """Versions of Python for which wheels are downloaded, such as ``3.13``."""
+
     machine: str = "x86_64"
+    """Processor for which wheels are downloaded, such as ``x86_64``."""
+
     allow_code: bool = False
+    """True if a Keras file may run the code in it."""
+
     preprocessing: Preprocessing | None = None
+    """Stages to add to the model's graph; None for none."""
+
     csv_columns: str | None = None
+    """Order of columns of CSV without a header, between commas; None for a Keras model's list of inputs."""
 
 
 def record_columns(root: Path, columns: str, *, required: bool) -> None:

@@ -68,26 +68,46 @@ class WorkerStopped(SystemExit):
 
 
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
-    """Base of all worker classes; a mixin in front of one of gunicorn's own.
-
-    ``lines`` are there without nginx, which counts and logs requests; ``closing`` is closed at the end.
-    """
+    """Base of all worker classes; a mixin in front of one of gunicorn's own."""
 
     new_lane: Callable[[], Lane] = Lane
     """Kind of thread that runs a call of the script in this class of workers."""
 
     reports: Reports
+    """Sender of this worker's state to the supervisor."""
+
     closing: ExitStack
+    """Stack of all that is closed at the worker's end."""
+
     wsgi: Any
+    """Application that gunicorn calls for each request."""
+
     phase = WorkerPhase.BEGINS
+    """Progress of this worker."""
+
     failure: BootFailure | None = None
+    """Reason why the application can't be loaded; None if it can."""
+
     loading: Loading | None = None
+    """Time limit and place of the load; None once it has ended."""
+
     watch = DeadlineWatch()
+    """Watch over calls of the script that take too long."""
+
     first_call: Thread | None = None
+    """Thread of the script's ``init``; None without one."""
+
     health: ScriptHealth | None = None
+    """Watch over the script's own health; None if it tells nothing of it."""
+
     begun: BegunRequests | None = None
+    """Record of requests that have begun; None until the application is loaded."""
+
     lines: OwnLines | None = None
+    """Writer of the lines of requests; None behind nginx, which counts and logs them."""
+
     capture: "Capture | None" = None
+    """Data capture; None if it is off."""
 
     @property
     def most_hanging(self) -> int:
@@ -126,7 +146,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.loading = None
         app: ContainerApp | ManyModelsApp = self.wsgi
         self.closing.callback(app.close)
-        stages.follow(app.known)
+        stages.set_models(app.known)
         self.watch, self.first_call, self.health = app.watch, app.first_call, app.health
         self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.closing.callback(self.begun.close)

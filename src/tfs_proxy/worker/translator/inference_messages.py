@@ -85,20 +85,28 @@ class AskedModel(Struct, frozen=True):
 
 
 class TranslatedRequest(Struct, frozen=True):
-    """Request for the model server, and the parts of the client's that its answer needs.
-
-    ``outputs`` are the names of those wanted, in their order; none means all. ``parameters`` are the client's
-    own InferParameters, which the answer repeats. ``signature`` None means the default one, and
-    ``timeout_seconds`` that of the run.
-    """
+    """Request for the model server, and the parts of the client's that its answer needs."""
 
     asked: AskedModel
+    """Model, and version or label, that the client asks for."""
+
     message: bytes
+    """Serialized PredictRequest."""
+
     id: str
+    """Id of the client, which the answer repeats."""
+
     outputs: tuple[str, ...]
+    """Names of the outputs that are wanted, in their order; none means all."""
+
     parameters: Mapping[str, Any]
+    """InferParameters of the client's own, by name, which the answer repeats."""
+
     signature: str | None = None
+    """Name of the signature; None for the default one."""
+
     timeout_seconds: float | None = None
+    """Limit that the client sets; None for that of the run."""
 
 
 def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> TranslatedRequest:

@@ -144,13 +144,13 @@ def test_a_worker_that_hangs_leaves_once_another_serves() -> None:
     heartbeats = Heartbeats(wanted=2)
     for state in (hanging(1), hanging(2)):
         heartbeats.hear(state)
-    assert (heartbeats.may_leave(1), heartbeats.may_leave(2)) == (False, False)
+    assert (heartbeats.let_leave(1), heartbeats.let_leave(2)) == (False, False)
 
     heartbeats.hear(serving(3))
     assert heartbeats.reason() is None
-    assert (heartbeats.may_leave(3), heartbeats.may_leave(2), heartbeats.may_leave(1)) == (False, True, False)
+    assert (heartbeats.let_leave(3), heartbeats.let_leave(2), heartbeats.let_leave(1)) == (False, True, False)
     heartbeats.hear(serving(4))
-    assert (heartbeats.may_leave(1), heartbeats.may_leave(2)) == (True, True)
+    assert (heartbeats.let_leave(1), heartbeats.let_leave(2)) == (True, True)
 
 
 def test_a_worker_that_is_silent_is_ended() -> None:
@@ -162,10 +162,10 @@ def test_a_worker_that_is_silent_is_ended() -> None:
     told = []
     for clock.now in (2.0, 6.0, 11.0, 14.0, 15.5, 16.0, 17.0):
         heartbeats.hear(serving(2))
-        told.append(dict(heartbeats.overdue()))
+        told.append(dict(heartbeats.take_overdue()))
     assert told == [{}, {}, {}, {}, {1: signal.SIGABRT}, {}, {1: signal.SIGKILL}]
     assert heartbeats.reason() == "1 of 2 workers send heartbeats"
     heartbeats.drop(1)
 
     clock.now = 100.0
-    assert heartbeats.overdue() == {}
+    assert heartbeats.take_overdue() == {}
