@@ -227,17 +227,22 @@ class CsvHeader(Struct, frozen=True):
 
 
 class ExecutionPlan(Struct, frozen=True):
-    """Plan to send records: as the job says, else as the container offers, else by SageMaker's defaults.
-
-    If ``payload_bytes`` is None, bodies of any size are streamed (MaxPayloadInMB 0). A ``header`` is sent
-    with each piece of its object. ``titles`` are those of the answers' columns, () if they are not known.
-    """
+    """Plan to send records: as the job says, else as the container offers, else by SageMaker's defaults."""
 
     strategy: str
+    """Records in a request: SingleRecord or MultiRecord."""
+
     payload_bytes: int | None
+    """Most bytes in a request; None to stream bodies of any size (MaxPayloadInMB 0)."""
+
     concurrent: int
+    """Most requests at once."""
+
     header: CsvHeader | None = None
+    """Header that is sent with each piece of its object; None without one."""
+
     titles: tuple[str, ...] = ()
+    """Titles of the answers' columns; () if they are not known."""
 
     @classmethod
     def resolve(cls, job: Job, parameters: Mapping[str, object]) -> "ExecutionPlan":

@@ -31,16 +31,22 @@ class TensorSpec(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """One entry of a SavedModel's signature_def: its method and its tensors by alias.
-
-    ``own_names`` are the aliases of inputs by the author's own names for them, where those differ.
-    """
+    """One entry of a SavedModel's signature_def."""
 
     name: str
+    """Name of the entry, such as ``serving_default``."""
+
     method: str
+    """Method of TF Serving that it answers, as its ``method_name`` says."""
+
     inputs: Mapping[str, TensorSpec]
+    """Tensors that it takes, by alias."""
+
     outputs: Mapping[str, TensorSpec]
+    """Tensors that it gives, by alias."""
+
     own_names: Mapping[str, str] = field(default_factory=dict)
+    """Aliases of inputs by the author's own names for them, where those differ."""
 
     def alias(self, name: str) -> str:
         """The input that the model's author calls ``name``, which is the graph's name first; else ``name``.

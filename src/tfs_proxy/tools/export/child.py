@@ -48,18 +48,22 @@ class ExportRequest(Struct, frozen=True):
 
 
 class ExportReport(Struct, frozen=True):
-    """The export process's report; ``refusal`` is the sentence that says why it wrote nothing.
-
-    ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
-    ``inputs`` are the names of a Keras model's inputs in the graph, in the order of its list or dict, and
-    ``own_names`` those names by the author's, where they differ.
-    """
+    """The export process's report."""
 
     exporter: str = ""
+    """Library that read the file, with its version."""
+
     warnings: tuple[str, ...] = ()
+    """Sentences for the person who exports."""
+
     refusal: str | None = None
+    """Sentence that says why nothing was written; None if it was."""
+
     inputs: tuple[str, ...] = ()
+    """Names of a Keras model's inputs in the graph, in the order of its list or dict."""
+
     own_names: Mapping[str, str] = field(default_factory=dict)
+    """Those names by the author's own, where they differ."""
 
 
 MODULE = "tfs_proxy.tools.export"
