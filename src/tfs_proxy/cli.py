@@ -140,7 +140,8 @@ def _report(error: str) -> None:
 
 def command_parser(name: str) -> argparse.ArgumentParser:
     """The parser of one sub-command."""
-    module, passes_on = _module_of(name), name in OF_THE_IMAGES
+    module = _module_of(name)
+    passes_on = name in OF_THE_IMAGES
     parser = argparse.ArgumentParser(
         prog=f"tfs-proxy {name}",
         description=module.DESCRIPTION,

@@ -240,11 +240,14 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
 @contextlib.contextmanager
 def _undone_imports(script: str | None) -> Iterator[None]:
     """Leave sys.path and sys.modules as they were: the next script may have modules of the same names."""
-    paths, modules, no_bytecode = list(sys.path), set(sys.modules), sys.dont_write_bytecode
+    paths = list(sys.path)
+    modules = set(sys.modules)
+    no_bytecode = sys.dont_write_bytecode
     try:
         yield
     finally:
-        sys.path[:], sys.dont_write_bytecode = paths, no_bytecode
+        sys.path[:] = paths
+        sys.dont_write_bytecode = no_bytecode
         folder = str(Path(script).parent) if script else None
         for name in set(sys.modules) - modules:
             origin = getattr(sys.modules[name], "__file__", None) or ""

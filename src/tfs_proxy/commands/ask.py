@@ -58,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     known = arguments.content_type or media.of_file(arguments.file.name)
     if known is None:
         raise SettingsError(f"The ending of {arguments.file} does not say what it is: give --content-type.")
-    body, content_type = body_of(arguments.file), str(known)
+    body = body_of(arguments.file)
+    content_type = str(known)
     repeats = arguments.repeat > 1 or arguments.concurrency > 1
     attributes = ",".join(arguments.custom_attributes)
     headers = {"custom_attributes": attributes} if attributes else {}
@@ -109,13 +110,16 @@ def _measure(send: "Callable[[], Reply]", times: int, concurrency: int) -> int:
     """Sends ``times`` requests, prints their table, and returns the exit status."""
     from tfs_proxy.tools.client import ClientError
 
-    left, stopped, results = iter(range(times)), threading.Event(), []
+    left = iter(range(times))
+    stopped = threading.Event()
+    results = []
 
     def send_on() -> None:
         for _number in left:
             if stopped.is_set():
                 return
-            before, error = time.perf_counter(), ""
+            before = time.perf_counter()
+            error = ""
             try:
                 send()
             except ClientError as refused:

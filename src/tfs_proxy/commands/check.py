@@ -267,7 +267,8 @@ def _print_document(served: Served, settings: Settings) -> int:
 def _try_one(
     arguments: argparse.Namespace, request: CapturedRequest, served: Served, script: "LoadedScript"
 ) -> int:
-    content_type, earlier = request.content_type, len(script.calls)
+    content_type = request.content_type
+    earlier = len(script.calls)
     began = time.perf_counter()
     reply = script.post(request.body, content_type, arguments.accept, request.custom_attributes)
     milliseconds = (time.perf_counter() - began) * 1000

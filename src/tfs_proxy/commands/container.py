@@ -14,7 +14,8 @@ from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR, SERVING_BASE_PATH
 
 SERVE = "serve"
 TENSORFLOW_SERVING = "tensorflow-serving"
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
 """Exit statuses of shells for a program that does not exist, or can't be run."""
 
 

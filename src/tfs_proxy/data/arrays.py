@@ -74,7 +74,8 @@ def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArra
         raise BadInput(f"{subject} is {what}, but {spec.dtype} takes {takes}.")
     if dtype.kind in "iu" and array.size and array.dtype != dtype:
         limits = np.iinfo(dtype)
-        low, high = int(array.min()), int(array.max())
+        low = int(array.min())
+        high = int(array.max())
         if low < limits.min or high > limits.max:
             odd = low if low < limits.min else high
             raise BadInput(f"{subject} has {from_client(odd)}, which is out of the range of {spec.dtype}.")

@@ -12,7 +12,8 @@ from msgspec import Struct
 from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.wire import media_types as media
 
-ENDING, BEGINNING_BYTES = ".jsonl", 64
+ENDING = ".jsonl"
+BEGINNING_BYTES = 64
 """Ending of a file's name, and bytes of the file that show its kind."""
 
 _BEGINNING = re.compile(rb'\s*\{\s*"(captureData|eventMetadata|eventVersion)"')
@@ -62,8 +63,10 @@ def captured_request(line: bytes) -> CapturedRequest | None:
     """
     try:
         document = orjson.loads(line)
-        sent, metadata = document["captureData"]["endpointInput"], document["eventMetadata"]
-        text, is_packed = sent["data"], sent["encoding"] == _BASE64
+        sent = document["captureData"]["endpointInput"]
+        metadata = document["eventMetadata"]
+        text = sent["data"]
+        is_packed = sent["encoding"] == _BASE64
         body = pybase64.b64decode(text, validate=True) if is_packed else text.encode()
         attributes = ",".join(metadata.get("customAttributes") or ()) or None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -79,5 +82,6 @@ def _side(mode: str, content_type: str, body: bytes) -> dict[str, str]:
         encoding = _TEXT_ENCODINGS[media.parse(content_type).type]
         text = body.decode()
     except (KeyError, UnicodeDecodeError, UnsupportedMediaType):
-        encoding, text = _BASE64, pybase64.b64encode(body).decode()
+        encoding = _BASE64
+        text = pybase64.b64encode(body).decode()
     return {"observedContentType": content_type, "mode": mode, "data": text, "encoding": encoding}

@@ -80,7 +80,8 @@ def held(batch: Batch, signature: Signature) -> Batch:
     One that declares none takes arrays of every rank, as it does in AWS's container.
     """
     for name, spec in signature.inputs.items():
-        sizes, shape = (spec.shape or ())[1:], batch.inputs[name].shape
+        sizes = (spec.shape or ())[1:]
+        shape = batch.inputs[name].shape
         if any(size is not None for size in sizes) and not fits(shape[1:], sizes):
             raise BadInput(_misfit(name, shape, spec.shape or ()) + PASSES)
     return batch

@@ -30,7 +30,8 @@ class Instrumentation:
     def __init__(self, metrics: BatchMetrics | None = None, *, pads: bool = False) -> None:
         self.kinds = () if metrics is None else (runtime.as_dtype("int64"),)
         """The types of its inputs, and of its outputs."""
-        self._metrics, self._pads = metrics, pads
+        self._metrics = metrics
+        self._pads = pads
         self._numbers = itertools.count()
 
     def row_numbers(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -46,7 +47,8 @@ class Instrumentation:
         """Outputs for a batch; of a row: the number of its batch's first one, size, padding, start in µs."""
         if self._metrics is None:
             return ()
-        arrays, math = runtime.array_operations, runtime.math_operations
+        arrays = runtime.array_operations
+        math = runtime.math_operations
         (numbers,) = row_numbers
         size = arrays.size(numbers, out_type=numbers.dtype)
         began = math.cast(
@@ -66,7 +68,8 @@ class Instrumentation:
         """
         if self._metrics is None:
             return
-        (numbers,), (lines,) = row_numbers, batch_lines
+        (numbers,) = row_numbers
+        (lines,) = batch_lines
         firsts = lines[:, 0] == numbers
         for _, size, padding, began in lines[firsts].tolist():
             self._metrics.ran(size, padding)
@@ -139,7 +142,8 @@ class BatchingBackend:
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A batched call; those of the same tensors share their queues, whatever the tensors' order."""
-        inputs, outputs = sorted(feeds), sorted(set(fetches))
+        inputs = sorted(feeds)
+        outputs = sorted(set(fetches))
         call = self._shared(inputs, outputs)
         taken = [feeds.index(name) for name in inputs]
         returned = [outputs.index(name) for name in fetches]
@@ -180,7 +184,8 @@ class _Scheduler:
     """Adds functions and queues to a loaded model's graph; they all share one batch scheduler."""
 
     def __init__(self, backend: SessionBackend, options: BatchOptions) -> None:
-        self.options, self._backend = options, backend
+        self.options = options
+        self._backend = backend
         self._changing = threading.Lock()
         self._queues = itertools.count()
 
@@ -229,7 +234,8 @@ class BatchCall:
     ) -> None:
         self._scheduler = scheduler
         self._max_batch_size = scheduler.options.max_batch_size
-        self._instrumentation, self._direct = instrumentation, direct
+        self._instrumentation = instrumentation
+        self._direct = direct
         self._queues: dict[tuple[tuple[int, ...], ...], PreparedCall] = {}
         self._lock = threading.Lock()
         self._function = scheduler.function(feeds, fetches, instrumentation)

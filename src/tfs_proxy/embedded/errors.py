@@ -23,7 +23,8 @@ class ServingError(Exception):
 
     def __init__(self, code: GrpcCode, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code = code
+        self.text = text
 
 
 def invalid(text: str) -> ServingError:

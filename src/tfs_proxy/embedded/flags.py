@@ -244,7 +244,8 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not equals:
             following = next(rest, None)
             if _TYPES[name] is bool and (following is None or following.startswith("-")):
-                ahead, text = following, "true"
+                ahead = following
+                text = "true"
             elif following is None:
                 raise SettingsError(f"--{name} needs a value.")
             else:

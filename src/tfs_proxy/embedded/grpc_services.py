@@ -75,7 +75,9 @@ class Services:
         *,
         as_content: bool = False,
     ) -> None:
-        self._catalog, self._lifecycle, self._metrics = catalog, lifecycle, metrics
+        self._catalog = catalog
+        self._lifecycle = lifecycle
+        self._metrics = metrics
         self._ledger = ledger
         self._as_list = not as_content
 

@@ -64,7 +64,10 @@ class VersionLoads:
     def __init__(
         self, catalog: Catalog, load: Load, retry: Retry, threads: int, changed: Callable[[], None]
     ) -> None:
-        self._catalog, self._load, self._retry, self._changed = catalog, load, retry, changed
+        self._catalog = catalog
+        self._load = load
+        self._retry = retry
+        self._changed = changed
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="load")
 
@@ -169,7 +172,8 @@ class ServableLifecycle:
     ) -> None:
         self._catalog = catalog
         self._loads = VersionLoads(catalog, load, retry, load_threads, changed=self._reconcile)
-        self._labels_for_unavailable, self._labels_for_any = labels_for_unavailable, labels_for_any
+        self._labels_for_unavailable = labels_for_unavailable
+        self._labels_for_any = labels_for_any
         self._polls = polls
         self._sources: tuple[ModelSource, ...] = ()
         self._unloads = ThreadPoolExecutor(_UNLOAD_THREADS, thread_name_prefix="unload")

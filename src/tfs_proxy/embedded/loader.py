@@ -99,7 +99,8 @@ class Loader:
     def __init__(self, flags: ModelServerFlags, metrics: Metrics) -> None:
         batches = flags.enable_batching
         self._batching = read_options(flags.batching_parameters_file) if batches else None
-        self._metrics, self._flags = metrics, flags
+        self._metrics = metrics
+        self._flags = flags
         self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
         self._importing = threading.Lock()
         self._imported = False

@@ -196,7 +196,8 @@ class Server:
             self._lifecycle.poll()
 
     def _poll_config(self) -> None:
-        path, seconds = self._flags.model_config_file, self._flags.model_config_file_poll_wait_seconds
+        path = self._flags.model_config_file
+        seconds = self._flags.model_config_file_poll_wait_seconds
         while path and seconds > 0 and not self._stopping.wait(seconds):
             try:
                 sources = model_config.again_from_file(path, self._catalog.names)

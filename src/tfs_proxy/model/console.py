@@ -15,7 +15,8 @@ from tfs_proxy.wire.media_types import JSON, best
 FACTS = "facts.json"
 """Name, below `CONSOLE`, of the file with the page's facts about the models."""
 
-HTML, PAGE = "text/html", "index.html"
+HTML = "text/html"
+PAGE = "index.html"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -86,5 +87,6 @@ def shown_signature(signature: Signature) -> Mapping[str, object]:
 
 
 def _shown(spec: TensorSpec) -> Mapping[str, object]:
-    shape = None if spec.shape is None else [-1 if size is None else size for size in spec.shape]
-    return {"dtype": spec.dtype, "shape": shape}
+    if spec.shape is None:
+        return {"dtype": spec.dtype, "shape": None}
+    return {"dtype": spec.dtype, "shape": [-1 if size is None else size for size in spec.shape]}

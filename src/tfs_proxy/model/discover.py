@@ -209,9 +209,11 @@ class _Search:
 
 
 def _name_and_version(root: Path, path: Path) -> tuple[str, int]:
-    folder, version = path.absolute(), 1
+    folder = path.absolute()
+    version = 1
     if is_version(path.name):
-        folder, version = folder.parent, int(folder.name)
+        version = int(folder.name)
+        folder = folder.parent
     if version > HIGHEST_VERSION:
         raise DiscoveryError(f"{path} can't be served: a version is at most {HIGHEST_VERSION}.")
     if is_model_name(folder.name):
@@ -253,8 +255,10 @@ def refuse_unreadable(paths: Iterable[Path]) -> None:
 
 def _may_read(path: Path, wanted: Path) -> bool:
     """True if ``path``, ``wanted`` or a folder above it, lets this user through to ``wanted``."""
-    is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises if a folder above may not be entered
-    needed = os.X_OK if path != wanted else os.R_OK | (os.X_OK if is_folder else 0)
+    needed = os.X_OK
+    if path == wanted:
+        is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises if a folder above may not be entered
+        needed = os.R_OK | os.X_OK if is_folder else os.R_OK
     return os.access(path, needed)
 
 

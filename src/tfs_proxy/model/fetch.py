@@ -76,7 +76,8 @@ def _served(path: Path, workspace: Workspace, max_bytes: int, cancelled: threadi
 
 def _warn_of_memory(archive: Path, target: Path) -> None:
     """Warn of a large archive if the folder that it is unpacked in is memory itself."""
-    kinds, memory_bytes = mounts(), available_resources().memory_bytes or 0
+    kinds = mounts()
+    memory_bytes = available_resources().memory_bytes or 0
     top = next((path for path in (target, *target.parents) if path in kinds), target)
     with suppress(OSError), archive.open("rb") as file:  # unpacking it says what is wrong
         at_end = file.seek(-4, os.SEEK_END)  # gzip has the unpacked size there, modulo 4 GB

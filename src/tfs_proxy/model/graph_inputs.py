@@ -28,8 +28,12 @@ from tfs_proxy.wire.data_types import data_type_name, shape_of
 Features = Mapping[str, TensorSpec]
 """Type and shape of one record's dense features, by name."""
 
-VALUE_LIST, VALUE_NUMBER, VALUE_TENSOR = 1, 3, 8
-LIST_TEXT, LIST_TYPE, LIST_SHAPE = 2, 6, 7
+VALUE_LIST = 1
+VALUE_NUMBER = 3
+VALUE_TENSOR = 8
+LIST_TEXT = 2
+LIST_TYPE = 6
+LIST_SHAPE = 7
 TENSOR_STRINGS = 8
 CONSTANT = "Const"
 RESIZING_OPS = (

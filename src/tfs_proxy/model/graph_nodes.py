@@ -14,11 +14,24 @@ from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry
 
 BINARY_FILE = "saved_model.pb"
 SERVE_TAG = "serve"
-META_GRAPHS, META_INFO, GRAPH_DEF, INFO_TAGS = 2, 1, 2, 4
-NODES, LIBRARY = 1, 2
-FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODES, FUNCTION_RESULTS, FUNCTION_EFFECTS = 1, 1, 3, 4, 6
-NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
-VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
+META_GRAPHS = 2
+META_INFO = 1
+GRAPH_DEF = 2
+INFO_TAGS = 4
+NODES = 1
+LIBRARY = 2
+FUNCTION = 1
+FUNCTION_SIGNATURE = 1
+FUNCTION_NODES = 3
+FUNCTION_RESULTS = 4
+FUNCTION_EFFECTS = 6
+NAME = 1
+OP = 2
+INPUT = 3
+ATTRIBUTE = 5
+VALUE_LIST = 1
+VALUE_FUNCTION = 10
+LIST_FUNCTION = 9
 BRANCHING_OPS = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
 
@@ -157,7 +170,8 @@ class CallGraph:
 
         Without ``branches`` a condition calls none of its branches. Raises MalformedProtobuf.
         """
-        ahead, seen = list(ancestors(self._nodes, tensors).values()), set[str]()
+        ahead = list(ancestors(self._nodes, tensors).values())
+        seen = set[str]()
         while ahead:
             node = ahead.pop()
             yield node

@@ -127,7 +127,8 @@ def _answering(
 
 
 FUSED_BATCH_NORMALIZATION: Final = re.compile(r"FusedBatchNorm(V\d)?")
-IS_TRAINING, VALUE_BOOL = "is_training", 5
+IS_TRAINING = "is_training"
+VALUE_BOOL = 5
 ASSIGNING_OPS: Final = re.compile(
     r"((Resource)?StridedSlice)?Assign(Add|Sub)?(VariableOp)?|(Resource)?(Sparse)?Apply\w+"
     r"|(Resource)?Scatter(Nd)?(Add|Div|Max|Min|Mul|Sub|Update)"

@@ -32,7 +32,8 @@ class ProgressLog:
     ) -> None:
         self._task = task
         self._cancelled = cancelled or threading.Event()
-        self._clock, self._write = clock, write
+        self._clock = clock
+        self._write = write
         self._start = self._last = clock()
         self._done = 0
         self._lock = threading.Lock()

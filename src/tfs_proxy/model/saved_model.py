@@ -17,11 +17,18 @@ from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
 
-SIGNATURES, OBJECT_GRAPH = 5, 7
+SIGNATURES = 5
+OBJECT_GRAPH = 7
 INFO_OPS = 2
-LISTED_OP, LISTED_NAME = 1, 1
-SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
-TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
+LISTED_OP = 1
+LISTED_NAME = 1
+SIGNATURE_INPUTS = 1
+SIGNATURE_OUTPUTS = 2
+SIGNATURE_METHOD = 3
+TENSOR_NAME = 1
+TENSOR_DTYPE = 2
+TENSOR_SHAPE = 3
+TENSOR_SPARSE = 4
 INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
 
@@ -68,7 +75,9 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
 
 def _of_graph(message: memoryview) -> SavedModelSummary:
     """Read one MetaGraphDef."""
-    info, graph, from_objects = NOTHING, NOTHING, False
+    info = NOTHING
+    graph = NOTHING
+    from_objects = False
     signatures: dict[str, Signature] = {}
     for number, content in views(message):
         if number == graph_nodes.META_INFO:
@@ -134,7 +143,8 @@ def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, 
         for name, node in nodes.items()
         if node.op == VARIABLE_OP
     }
-    needed, filled = set[str](), set[str]()
+    needed = set[str]()
+    filled = set[str]()
     for name, node in nodes.items():
         variables = {names[source] for source in node.inputs if source in names}
         if name in answering:

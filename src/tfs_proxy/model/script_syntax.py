@@ -207,7 +207,8 @@ def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
             names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
     loading = LOADING | {_name(call, {}) for call, at_load in _calls(ast_names.tree, LOADING) if at_load}
     for call, at_load in _calls(ast_names.tree, loading):
-        name, keywords = _name(call, names), {keyword.arg for keyword in call.keywords}
+        name = _name(call, names)
+        keywords = {keyword.arg for keyword in call.keywords}
         several = f"{path}, line {call.lineno}: requests come in several threads, and"
         if name == "sqlite3.connect" and at_load and "check_same_thread" not in keywords:
             cures = f"pass check_same_thread=False, or set {CURE}, {NOT_FOR_MANY}"
@@ -230,9 +231,11 @@ def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, b
 
 def _name(call: ast.Call, names: Mapping[str, str]) -> str:
     """Original name of a called function: ``sqlite3.connect``."""
-    node, path = call.func, ""
+    node = call.func
+    path = ""
     while isinstance(node, ast.Attribute):
-        path, node = f".{node.attr}{path}", node.value
+        path = f".{node.attr}{path}"
+        node = node.value
     return names.get(node.id, node.id) + path if isinstance(node, ast.Name) else ""
 
 
@@ -250,7 +253,8 @@ def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | 
     if not script_model:
         names = HANDLERS[:1] if "handler" in ast_names.names else HANDLERS[1:]
     for name in names:
-        function, count = ast_names.functions.get(name), len(PARAMETERS[name])
+        function = ast_names.functions.get(name)
+        count = len(PARAMETERS[name])
         if function is None or function.accepts(count) or (script_model and function.accepts(count + 1)):
             continue
         return (
@@ -306,7 +310,8 @@ def reads_own_form(tree: ast.Module | None) -> bool:
     """True if the script probably does not take a body in the model server's form."""
     if tree is None:
         return False
-    called, keys = set(), set()
+    called = set()
+    keys = set()
     for node in _nodes(tree):
         if isinstance(node, ast.Call):
             called.add(getattr(node.func, "attr", getattr(node.func, "id", "")))

@@ -118,7 +118,8 @@ def _store_of(address: str) -> tuple[Any, str]:
     """The store of ``address``, and the key there. Raises ArchiveError if it is malformed."""
     from obstore.store import AzureStore, GCSStore, HTTPStore
 
-    parts, shown = urlsplit(address), shown_address(address)
+    parts = urlsplit(address)
+    shown = shown_address(address)
     if not parts.netloc:
         raise ArchiveError(f"{shown} is no address of a store: after {parts.scheme}:// comes a name.")
     with _store_errors(shown):

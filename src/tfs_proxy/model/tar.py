@@ -113,7 +113,8 @@ class TarReader:
     def contents(self, member: Member) -> Iterator[tuple[int, bytes]]:
         """Yield the current member's contents in pieces, each with its offset in the file."""
         for start, length in member.extents:
-            offset, end = start, start + length
+            offset = start
+            end = start + length
             while offset < end:
                 piece = self.read_next(min(end - offset, PIECE_BYTES))
                 if not piece:

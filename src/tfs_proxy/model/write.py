@@ -16,7 +16,8 @@ TIME = 315_532_800
 LEVEL = 1
 """Level of compression: the highest saves 0.3 % of weights, which hardly compress."""
 
-FILE_MODE, PROGRAM_MODE = 0o644, 0o755
+FILE_MODE = 0o644
+PROGRAM_MODE = 0o755
 ARCHIVE_MODE = 0o666
 PIECE_BYTES = 1024 * 1024
 
@@ -35,7 +36,8 @@ def write_archive(folder: Path, target: Path, progress: Progress | None = None) 
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - mkstemp has opened it
             paths = sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).parts)
-            total, done = sum(path.stat().st_size for path in paths if path.is_file()), 0
+            total = sum(path.stat().st_size for path in paths if path.is_file())
+            done = 0
             # Without a name and a time in its header, gzip writes the same bytes for the same contents.
             with (
                 gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=file, mtime=0) as packed,
@@ -46,7 +48,8 @@ def write_archive(folder: Path, target: Path, progress: Progress | None = None) 
                     member = tarfile.TarInfo(path.relative_to(folder).as_posix())
                     member.mtime = TIME
                     if stat.S_ISDIR(status.st_mode):
-                        member.type, member.mode = tarfile.DIRTYPE, FOLDER_MODE
+                        member.type = tarfile.DIRTYPE
+                        member.mode = FOLDER_MODE
                     else:
                         member.size = status.st_size
                         member.mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE

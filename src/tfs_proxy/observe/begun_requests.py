@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 
 ID_BYTES = 32
 NOTE_BYTES = 1 + ID_BYTES
-ENDED, BEGUN = 0, 1
+ENDED = 0
+BEGUN = 1
 _NO_ID = b" " * ID_BYTES
 
 KEPT_FILES = 64
@@ -55,7 +56,8 @@ class BegunRequests:
                 )
             else:
                 notes[:] = self._notes[:]
-                self._notes, self._problem = notes, ""
+                self._notes = notes
+                self._problem = ""
         return self._problem
 
     def begin(self, nginx_id: str) -> int:

@@ -133,7 +133,9 @@ class _Reader:
     """Parser that adds one server's text to ``families``; ``own`` is the label that its samples get."""
 
     def __init__(self, families: dict[str, MergedFamily], own: str, label: str) -> None:
-        self._families, self._own, self._label = families, own, label
+        self._families = families
+        self._own = own
+        self._label = label
         self._kinds: dict[str, str] = {}
         self._helps: dict[str, str] = {}
         self._samples: dict[str, tuple[str, list[str]] | None] = {}
@@ -157,7 +159,8 @@ class _Reader:
             read = _read_series(series, self._label)
         if read is None or not _VALUE.fullmatch(value):
             return
-        name, labels = read[0], f"{read[1]}{self._own}".removesuffix(",")
+        name = read[0]
+        labels = f"{read[1]}{self._own}".removesuffix(",")
         if name not in self._samples:
             self._samples[name] = self._begin(name)
         if into := self._samples[name]:
@@ -166,7 +169,9 @@ class _Reader:
 
     def _begin(self, name: str) -> tuple[str, list[str]] | None:
         """The legal name of samples called ``name``, and their list; None if that name is of another kind."""
-        described, kind, suffix = name, self._kinds.get(name, ""), ""
+        described = name
+        kind = self._kinds.get(name, "")
+        suffix = ""
         if not kind:
             each = ((kind, suffix) for kind, suffixes in _SUFFIXES.items() for suffix in suffixes)
             fits = (
@@ -177,7 +182,8 @@ class _Reader:
             described, kind, suffix = next(fits, (name, _UNTYPED, ""))
         base = legal_name(described)
         if kind == "counter":
-            base, suffix = base.removesuffix("_total"), "_total"
+            base = base.removesuffix("_total")
+            suffix = "_total"
         family = self._families.get(base)
         if family is None:
             names = [base, *(base + each for each in _SUFFIXES.get(kind, ()))]

@@ -15,7 +15,8 @@ MOST_CHUNKS = 64
 
 HOLE_BYTES = 1024 * 1024
 _BLOCK_BYTES = 4096
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_KEEP_SIZE = 1
+_PUNCH_HOLE = 2
 
 
 def appending(path: Path) -> int:

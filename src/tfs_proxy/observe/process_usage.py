@@ -112,7 +112,8 @@ class NeverFalling:
         """Take ``value`` of the process ``pid``; returns the sum over all processes so far."""
         if pid != self._pid:
             self._base += self._last
-            self._pid, self._last = pid, 0.0
+            self._pid = pid
+            self._last = 0.0
         self._last = max(self._last, value)
         return self.value
 

@@ -26,7 +26,8 @@ NGINX_GRPC_FORMAT = "$status $request_time $sent_trailer_grpc_status$sent_http_g
 
 LOGGED = b"@"
 SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-OTHER, LATEST = "other", "latest"
+OTHER = "other"
+LATEST = "latest"
 """Labels for a model or version that is not of this run, and for the version of a request that names none."""
 
 OK = "ok"
@@ -42,7 +43,8 @@ _LINE = re.compile(
     "([0-9]{1,19}) ([0-9]{1,19}) ([ -~]*)".encode()
 )
 _READABLE_WORD = re.compile(_WORD)
-_UNKNOWN, _UNREADABLE = "-", "?"
+_UNKNOWN = "-"
+_UNREADABLE = "?"
 _UNKNOWN_GRPC_STATUS = "other"
 _MOST_GRPC_STATUS = 16
 
@@ -142,7 +144,9 @@ class KnownModels:
         if versions is None:
             return OTHER, OTHER
         number = version.lstrip("0") or version
-        return name, LATEST if not version else number if number in versions else OTHER
+        if not version:
+            return name, LATEST
+        return name, number if number in versions else OTHER
 
 
 class ModelCounts:
@@ -157,7 +161,8 @@ class ModelCounts:
 
     def add(self, asked: tuple[str, str], request: FinishedRequest, times: int) -> None:
         """Count a request for a model and version, ``times`` over."""
-        labels, outcome = self.known.labels(*asked), outcome_of(request)
+        labels = self.known.labels(*asked)
+        outcome = outcome_of(request)
         self._outcomes[*labels, outcome] += times
         self._seconds.add(labels, request.seconds, times)
         self._bytes_in[labels] += request.bytes_in * times
@@ -226,7 +231,8 @@ class RequestCounts:
         return logged
 
     def add(self, request: FinishedRequest, times: int = 1) -> None:
-        path, status = routes.path_of(request.target), routes.status_of(request.status)
+        path = routes.path_of(request.target)
+        status = routes.status_of(request.status)
         if path in routes.PROBES:
             self._probes[path, status] += times
             return

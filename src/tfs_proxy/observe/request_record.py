@@ -153,7 +153,8 @@ def note_model(model: str, version: int | str | None = None) -> None:
     """Note the model, and the version or label, that the current request asks for."""
     record = _CURRENT.get()
     if record is not None:
-        record.model, record.version = model, "" if version is None else str(version)
+        record.model = model
+        record.version = "" if version is None else str(version)
 
 
 def note_size(bytes_in: int) -> None:
@@ -251,14 +252,17 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
     __slots__ = ("_began", "_name", "_outer", "_outer_stage", "_record", "_span", "_stage")
 
     def __init__(self, number: int, name: str = "") -> None:
-        self._stage, self._name = number, name
+        self._stage = number
+        self._name = name
 
     def __enter__(self) -> None:
         record = self._record = _CURRENT.get()
         if record is None:
             return
-        self._outer, record.inner = record.inner, 0.0
-        self._outer_stage, record.under_way = record.under_way, self._stage
+        self._outer = record.inner
+        record.inner = 0.0
+        self._outer_stage = record.under_way
+        record.under_way = self._stage
         if record.trace is not None:
             self._span = record.trace.stage(self._stage, self._name)
             self._span.__enter__()

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 MOST_SERIES = 1000
 """Series of a model in a scrape; those that were in the one before stay."""
 
-MOST_VALUES, MOST_BYTES = 20_000, 16 * MEGABYTE
+MOST_VALUES = 20_000
+MOST_BYTES = 16 * MEGABYTE
 """Values that are read of a file, and its size: a damaged one may have no end."""
 
 OURS = re.compile(r":*(?:tfs_proxy_|http_server_|hw_gpu_|tensorflow[_:])")
@@ -67,7 +68,8 @@ class ScriptMetrics:
         """Add up the files in ``folders``, by model; what can't be shown is logged once."""
         models = [*(model for model in self._shown if model in folders), *(folders.keys() - self._shown)]
         self._ended = {model: self._ended.get(model, {}) for model in models}
-        before, self._shown = self._shown, {model: {} for model in models}
+        before = self._shown
+        self._shown = {model: {} for model in models}
         texts = {}
         for model, shown in self._shown.items():
             points: Points = {}
@@ -96,7 +98,9 @@ class ScriptMetrics:
         match = _FILE.fullmatch(file.name)
         if match is None or not file.is_file():
             return
-        kind, mode, pid = match[1], match[2] or "", match[3]
+        kind = match[1]
+        mode = match[2] or ""
+        pid = match[3]
         ended = has_ended(int(pid))
         found: Points = {}
         try:

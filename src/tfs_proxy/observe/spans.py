@@ -52,7 +52,8 @@ LIBRARIES = (
 _CARRIERS = tuple(
     (name.lower(), wsgi_name(name)) for name in (TRACEPARENT, TRACESTATE, CUSTOM_ATTRIBUTES, X_RAY)
 )
-_MARK, _CALLER = wsgi_name(IS_SAMPLED), wsgi_name(CALLER)
+_MARK = wsgi_name(IS_SAMPLED)
+_CALLER = wsgi_name(CALLER)
 _NOTHING = Context()
 _IDS = RandomIdGenerator()
 _NOBODY = NonRecordingSpan(
@@ -103,7 +104,8 @@ class RequestSpans:
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         """Begin the span, which is the current one from here on; probes have none."""
-        mark, caller = environ.pop(_MARK, None), environ.pop(_CALLER, None)
+        mark = environ.pop(_MARK, None)
+        caller = environ.pop(_CALLER, None)
         if path_of(record.target) in PROBES:
             return
         headers = {name: environ[variable] for name, variable in _CARRIERS if variable in environ}
@@ -111,14 +113,16 @@ class RequestSpans:
         if self._marked and not parent and mark != MARKED:
             attach(_UNTRACED)
             return
-        path, method = path_of(record.target), method_of(record.method)
+        path = path_of(record.target)
+        method = method_of(record.method)
         route = route_of(path)
         attributes = {"http.request.method": method, "url.path": path, "url.scheme": "http"}
         if caller:
             attributes["tfs_proxy.caller"] = caller
         name = "HTTP" if method == OTHER_METHOD else method
         if route != OTHER_ROUTE:
-            attributes["http.route"], name = route, f"{name} {route}"
+            attributes["http.route"] = route
+            name = f"{name} {route}"
         remote = _PROPAGATOR.extract(parent, _NOTHING) if parent else _NOTHING
         span = self._tracer.start_span(name, remote, SpanKind.SERVER, attributes)
         attach(trace.set_span_in_context(span, _NOTHING))
@@ -171,7 +175,9 @@ class _RequestTrace:
     """`observe.request_record.Trace` of one request, with its server span."""
 
     def __init__(self, tracer: Tracer, record: RequestRecord, span: Span) -> None:
-        self._tracer, self._record, self._span = tracer, record, span
+        self._tracer = tracer
+        self._record = record
+        self._span = span
 
     @contextmanager
     def stage(self, number: int, name: str) -> Iterator[None]:
@@ -191,7 +197,8 @@ class _RequestTrace:
 
     def end(self) -> None:
         """End the request's span, with the facts that are known by now."""
-        record, span = self._record, self._span
+        record = self._record
+        span = self._span
         known: dict[str, str | int | None] = {
             "tfs_proxy.request_id": record.request_id,
             "tfs_proxy.model": record.model or None,
@@ -234,5 +241,7 @@ class _SaidOnce(logging.Filter):
         self._said = True
         record.args = (record.getMessage(),)
         record.msg = "traces can't be sent, and are dropped until they can; this is not said again: %s"
-        record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
+        record.levelno = logging.WARNING
+        record.levelname = "WARNING"
+        record.exc_info = None
         return True

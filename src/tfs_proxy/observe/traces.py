@@ -17,7 +17,8 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, TRACEPARENT, TRACESTA
 log = logging.getLogger(__name__)
 
 PROTOCOL = "http/protobuf"
-MARKED, NOT_MARKED = "1", "0"
+MARKED = "1"
+NOT_MARKED = "0"
 _PARENTS = {"always_on": "ignored", "always_off": "ignored", "traceidratio": "examined"}
 _SAMPLERS = {
     name: _PARENTS.get(name, "followed") for each in _PARENTS for name in (each, f"parentbased_{each}")
@@ -25,8 +26,10 @@ _SAMPLERS = {
 _STEPS = 10_000
 """nginx takes a share in hundredths of a percent."""
 
-ANY_FLAGS, SAMPLED_FLAGS = "([0-9a-f]{2})", "([0-9a-f][13579bdf])"
-EITHER, SAMPLED = "([01])", "(1)"
+ANY_FLAGS = "([0-9a-f]{2})"
+SAMPLED_FLAGS = "([0-9a-f][13579bdf])"
+EITHER = "([01])"
+SAMPLED = "(1)"
 
 
 def trace_sampling(environ: Mapping[str, str]) -> TraceSampling | None:
@@ -91,7 +94,8 @@ def marked_share(sampling: TraceSampling) -> float:
 
 def traceparent_pattern(flags: str = ANY_FLAGS) -> str:
     """Pattern of a ``traceparent`` (W3C Trace Context), whose ids are not 0; later versions may be longer."""
-    trace_id, span_id = "(?!0{32})([0-9a-f]{32})", "(?!0{16})([0-9a-f]{16})"
+    trace_id = "(?!0{32})([0-9a-f]{32})"
+    span_id = "(?!0{16})([0-9a-f]{16})"
     return rf"(?!ff|00[^ ,]{{54}})[0-9a-f]{{2}}-{trace_id}-{span_id}-{flags}(?:-[^ ,]*)?"
 
 
@@ -106,7 +110,8 @@ def attributes_pattern(flags: str = ANY_FLAGS) -> str:
 
 def x_ray_pattern(sampled: str = EITHER) -> str:
     """Pattern of the header of AWS's load balancers and X-Ray with a span and its sampling."""
-    trace_id, span_id = "(?!0{8}-0{24})([0-9a-f]{8})-([0-9a-f]{24})", "(?!0{16})([0-9a-f]{16})"
+    trace_id = "(?!0{8}-0{24})([0-9a-f]{8})-([0-9a-f]{24})"
+    span_id = "(?!0{16})([0-9a-f]{16})"
     fields = (f"Root=1-{trace_id}", f"Parent={span_id}", f"Sampled={sampled}")
     return "^" + "".join(rf"(?=(?:.*;)? *{field} *(?:;|$))" for field in fields)
 
@@ -126,7 +131,8 @@ def parent_in(headers: Mapping[str, str]) -> Mapping[str, str]:
         trace_id, span_id, flags = match.groups()
     elif match := _X_RAY.match(headers.get(X_RAY.lower(), "")):
         epoch, unique, span_id, sampled = match.groups()
-        trace_id, flags = epoch + unique, f"0{sampled}"
+        trace_id = epoch + unique
+        flags = f"0{sampled}"
     else:
         return {}
     return {TRACEPARENT: f"00-{trace_id}-{span_id}-{flags}"}

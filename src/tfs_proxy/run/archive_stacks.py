@@ -53,7 +53,10 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
     longest_path = LONGEST_PATH if reloading is None else LONGEST_PATH_WITHIN
     with run_workspace(settings.home, longest_path) as workspace:
         run = Run(
-            *(settings, listeners, request.environ, workspace),
+            settings,
+            listeners,
+            request.environ,
+            workspace,
             lambda host: ArchiveStacks(settings, request, host, reloading),
         )
         return await run.serve()
@@ -65,8 +68,12 @@ class ArchiveStacks(Stacks):
     def __init__(
         self, settings: Settings, request: ServeRequest, host: RunHost, reloading: Reloading | None
     ) -> None:
-        self._settings, self._request, self._host, self._reloading = settings, request, host, reloading
-        self._front, self._records = host.front, host.records
+        self._settings = settings
+        self._request = request
+        self._host = host
+        self._reloading = reloading
+        self._front = host.front
+        self._records = host.records
         self._stack_host = StackHost(
             host.workspace,
             host.records.log,
@@ -207,7 +214,9 @@ class ArchiveStacks(Stacks):
             raise
         # From here on without a pause: every request finds the old stack or the new one.
         stack.begin_serving()
-        deployment, self.current, self.readiness = planned.deployment, stack, stack.readiness
+        deployment = planned.deployment
+        self.current = stack
+        self.readiness = stack.readiness
         self._records.set_models(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._outside.warm_up()
@@ -235,7 +244,8 @@ class ArchiveStacks(Stacks):
         stack.close()
         self._living.remove(stack)
         for root in stack.folders.difference(*(each.folders for each in self._living)):
-            workspace, is_first = Workspace(root), root == self._host.workspace.root
+            workspace = Workspace(root)
+            is_first = root == self._host.workspace.root
             for folder in (workspace.model, workspace.packages) if is_first else (root,):
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         self._ending.pop(stack, None)

@@ -50,7 +50,9 @@ class Front(Children):
         deaths: Deaths,
         tick: Tick,
     ) -> None:
-        self._settings, self._workspace, self._environ = settings, workspace, environ
+        self._settings = settings
+        self._workspace = workspace
+        self._environ = environ
         self._listeners = listeners
         self.web: tuple[Listener, ...] = ()
         self.down: set[str] = set()
@@ -107,7 +109,8 @@ class Front(Children):
         program = nginx.program(self._settings)
         if program is not None:
             if many_models is None:
-                ports, count = self._settings.safe_port_range, self._settings.instance_count
+                ports = self._settings.safe_port_range
+                count = self._settings.instance_count
                 self.web = (sockets.web_listener(ports, count),)
             self._proxy = NginxProxy(
                 program, self._settings, self._workspace, self._listeners, self.web, many_models
@@ -132,7 +135,8 @@ class Front(Children):
         """
         if not self.takes_grpc or open_inference == OFF:
             return
-        settings, workspace = self._settings, self._workspace
+        settings = self._settings
+        workspace = self._workspace
         listen = None if self._grpc_port is None else sockets.shown_address(self._grpc_port)
         options = TranslatorOptions(
             socket=str(workspace.translator_socket),

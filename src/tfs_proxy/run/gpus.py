@@ -45,10 +45,12 @@ def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
         return ()
     described = {(gpu.findtext("uuid") or "").strip(): gpu for gpu in root.iter("gpu")}
     found: list[GpuDevice] = []
-    index, card = 0, ""
+    index = 0
+    card = ""
     for line in listing.splitlines():
         if gpu := _GPU.match(line):
-            index, card = int(gpu["index"]), gpu["uuid"]
+            index = int(gpu["index"])
+            card = gpu["uuid"]
         mig = _SLICE.match(line)
         element = described.get(card)
         if element is None or (gpu is None and mig is None):
@@ -56,7 +58,9 @@ def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
         is_divided = (element.findtext("mig_mode/current_mig") or "").strip() == "Enabled"
         slices = element.iterfind("mig_devices/mig_device") if mig else ()
         parts = [part for part in slices if mig and (part.findtext("index") or "").strip() == mig["index"]]
-        for part in parts if is_divided else [element] if gpu else []:
+        if not is_divided:
+            parts = [element] if gpu else []
+        for part in parts:
             if free := _MEBIBYTES.fullmatch(part.findtext("fb_memory_usage/free") or ""):
                 uuid = mig["uuid"] if mig else card
                 found.append(GpuDevice(uuid, card, index, int(free[1]) * MEGABYTE))
@@ -171,5 +175,6 @@ class Devices:
             log.warning(
                 "the driver shows %d GPU(s), but %s uses none: its log says which CUDA library is missing or "
                 "does not fit the driver",
-                *(gpus, server),
+                gpus,
+                server,
             )

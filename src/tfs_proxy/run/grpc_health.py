@@ -44,7 +44,8 @@ def watch(readiness: Callable[[], Readiness], request: bytes) -> StreamedRespons
     """Answer to ``Watch``: the status, and again whenever it changes, until the run stops."""
 
     async def statuses() -> AsyncGenerator[bytes]:
-        told, is_last = b"", False
+        told = b""
+        is_last = False
         while not is_last:
             is_last = readiness().state is StackState.STOPPING
             status = _status_of(readiness()) if request in _KNOWN else _UNKNOWN

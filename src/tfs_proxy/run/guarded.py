@@ -20,7 +20,8 @@ def guard_of(settings: Settings) -> Guard:
     """The guard of the addresses that ``settings`` have once they are listened to. Raises SettingsError."""
     hosts = words_of(settings.hosts)
     is_local = bool(hosts) and all(ip_address(host).is_loopback for host in hosts)
-    origins, names = words_of(settings.allowed_origins), words_of(settings.allowed_hosts)
+    origins = words_of(settings.allowed_origins)
+    names = words_of(settings.allowed_hosts)
     for variable, words, pattern, phrase in (
         ("TFS_PROXY_ALLOWED_ORIGINS", origins, ORIGIN, "an origin such as https://app.example"),
         ("TFS_PROXY_ALLOWED_HOSTS", names, HOST_NAME, "a host's name without a port"),
@@ -57,6 +58,7 @@ def guarded(app: AsgiApp, guard: Guard) -> AsgiApp:
             text = REFUSALS[verdict]
             return HttpResponse(HTTPStatus.FORBIDDEN, error_body(text, Message=text))
 
-        await (app if verdict == PASSES else app_of(refuse))(scope, receive, send_with_more)
+        answering = app if verdict == PASSES else app_of(refuse)
+        await answering(scope, receive, send_with_more)
 
     return guarding

@@ -22,7 +22,8 @@ SILENCE_SECONDS = 10.0
 """A worker that has been silent for so long is missing."""
 
 LOOK_SECONDS = 0.01
-OVERDUE_PAUSE_SECONDS, STOPPED_SECONDS = 1.0, 5.0
+OVERDUE_PAUSE_SECONDS = 1.0
+STOPPED_SECONDS = 5.0
 """Time between two looks for silent workers; after so much more this process was stopped itself."""
 
 STARTS_IN_VAIN = 3
@@ -137,7 +138,9 @@ class Heartbeats:
         heard = self._heard.get(state.pid)
         if heard is None or state.phase is WorkerPhase.BEGINS:  # another may have had its pid
             heard = self._heard[state.pid] = _Heard(WorkerState(state.pid, state.phase), now)
-        before, heard.state, heard.at = heard.state, state, now
+        before = heard.state
+        heard.state = state
+        heard.at = now
         self.counts.captured += max(state.captured - before.captured, 0)
         self.counts.uncaptured += max(state.uncaptured - before.uncaptured, 0)
         self.counts.stages.add(state.stages)
@@ -161,7 +164,8 @@ class Heartbeats:
 
     def _hear_health(self, fault: str) -> None:
         self._health_failures = self._health_failures + 1 if fault else 0
-        before, self.unhealthy = self.unhealthy, fault if self._health_failures >= UNHEALTHY_FAILURES else ""
+        before = self.unhealthy
+        self.unhealthy = fault if self._health_failures >= UNHEALTHY_FAILURES else ""
         if self.unhealthy and not before:
             log.error("model %s is not healthy: %s", self.model, fault)
         elif before and not self.unhealthy:
@@ -205,7 +209,8 @@ class Heartbeats:
 
     def set_wanted(self, workers: int, model: str) -> None:
         """Sets how many workers there should be, and for which model."""
-        self.wanted, self.model = workers, model
+        self.wanted = workers
+        self.model = model
 
     async def until_alive(self, *, every_worker: bool) -> None:
         """Returns once a worker serves, or as many as there should be."""

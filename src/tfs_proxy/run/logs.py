@@ -53,7 +53,8 @@ class ChildOutput:
     """
 
     def __init__(self, hear: Callable[[list[str]], None], *, drops: bool = False) -> None:
-        self._hear, self._drops = hear, drops
+        self._hear = hear
+        self._drops = drops
         self._printed = Printed(MOST_LINE_CHARACTERS)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._ends: tuple[int, int] | None = None
@@ -118,7 +119,8 @@ class RunRecords:
     def __init__(self, settings: Settings, environ: Mapping[str, str], workspace: Workspace) -> None:
         descriptor = os.dup(STDERR)
         self.log = LogConfig(settings.log_format, wants_colour(descriptor, environ), descriptor)
-        self.counts, self.stages = RequestCounts(), StageCounts()
+        self.counts = RequestCounts()
+        self.stages = StageCounts()
         self._lines = LineReader(workspace.requests)
         self._unshown: deque[bytes] = deque()
         self._request_log = RequestLog(settings.access_log)

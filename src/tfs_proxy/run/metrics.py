@@ -41,7 +41,9 @@ class RunMetrics:
         threads_each: int | None = None,
     ) -> None:
         self._sources = sources
-        self._current, self._front, self._steps = current, front, steps
+        self._current = current
+        self._front = front
+        self._steps = steps
         self._cpu_seconds: dict[str, NeverFalling] = defaultdict(NeverFalling)
         self._memory_limit = available_resources().memory_bytes
         self._journals = journals
@@ -49,7 +51,8 @@ class RunMetrics:
 
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         """All metrics now, for a scrape with these headers."""
-        workers, by_nginx = self._current().workers, headers.get(IN_FLIGHT.lower(), "")
+        workers = self._current().workers
+        by_nginx = headers.get(IN_FLIGHT.lower(), "")
         pids = child_pids(workers.pid) if workers is not None and workers.pid else ()
         if self._front is not None and by_nginx.isdecimal():
             count = self._front.in_flight(int(by_nginx))
@@ -58,7 +61,8 @@ class RunMetrics:
         readiness = self._current().readiness
         captured = readiness.heartbeats.counts
         steps = (self._steps or readiness.steps).seconds()
-        states, load_seconds = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
+        states = dict[tuple[str, ...], float]()
+        load_seconds = dict[tuple[str, ...], float]()
         for servable, state in readiness.servables.items():
             version = "any" if servable.version is None else str(servable.version)
             labels = (servable.model, version, str(servable.instance))

@@ -24,7 +24,8 @@ Versions = Mapping[str, Collection[int]]
 
 def ready_versions(stack: ControlledStack) -> Versions:
     """The versions that serve, by model, of the one archive in a stack."""
-    deployment, readiness = stack.deployment, stack.readiness
+    deployment = stack.deployment
+    readiness = stack.readiness
     if deployment is None:
         return {}
     if deployment.script_model is not None:

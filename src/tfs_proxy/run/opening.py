@@ -69,8 +69,10 @@ async def open_archive(
         return prepare(model, settings, workspace, request.environ, cancelled)
 
     prepared = await in_daemon_thread(prepare_all, "archive", cancelled)
-    layout, said = prepared.served.layout, () if before is None else (*before.report, *before.warnings)
-    root, has_siblings = layout.root, settings.reload or settings.loaded_as
+    layout = prepared.served.layout
+    said = () if before is None else (*before.report, *before.warnings)
+    root = layout.root
+    has_siblings = settings.reload or settings.loaded_as
     if before is not None and not layout.code.is_relative_to(workspace.root):
         doubts = report_on_script(layout, script_model=prepared.served.script_model is not None).warnings
         if doubt := next((doubt for doubt in doubts if not any(doubt in line for line in said)), None):
@@ -94,7 +96,8 @@ def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitSta
     """
     if not (prepared.models or prepared.flags):
         return plan.HostResources((), (), 0, request.environ)
-    settings, flags = prepared.settings, prepared.flags
+    settings = prepared.settings
+    flags = prepared.flags
     # Flags name the model server's ports themselves; ports that they leave open are free ones.
     port_range = None if flags else settings.safe_port_range
     ports = sockets.model_server_ports(port_range, settings.instance_count, held)

@@ -152,8 +152,10 @@ def deployment_of(
     With ``many_models``, the folder of all models' workspaces, its workers serve models without a script.
     With ``by_flags`` the model server's flags say what is served: a script is never the model itself.
     """
-    guard, script_seconds = guard_of(settings), settings.script_timeout_seconds
-    folder, of_many = settings.capture_folder, bool(many_models or settings.loaded_as)
+    guard = guard_of(settings)
+    script_seconds = settings.script_timeout_seconds
+    folder = settings.capture_folder
+    of_many = bool(many_models or settings.loaded_as)
     capture = None if folder is None else CaptureOptions(folder, settings.capture_percent, of_many)
     if settings.gunicorn_worker_class == "sync":
         script_seconds = min(script_seconds, settings.gunicorn_timeout_seconds)

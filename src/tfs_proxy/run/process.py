@@ -152,7 +152,9 @@ class ChildProcess:
             show(self, lines)
 
         self._output = ChildOutput(hear_all, drops=spec.drops_output)
-        self._may_restart, self._spawn, self._describe = may_restart, start, describe
+        self._may_restart = may_restart
+        self._spawn = start
+        self._describe = describe
         self._process: RunningProcess | None = None
         self._ended = asyncio.Event()
         self._stop_asked = asyncio.Event()
@@ -182,7 +184,8 @@ class ChildProcess:
                     self.state = ProcessState.GAVE_UP
                     log.error("%s ended with %s", self.name, self._describe(self.exit_status))
                     return
-                self.state, backoff = ProcessState.BACKOFF, self.spec.backoff
+                self.state = ProcessState.BACKOFF
+                backoff = self.spec.backoff
                 pause_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
                 why = self._describe(self.exit_status)
                 log.warning("%s ended with %s, starting it again in %.2f s", self.name, why, pause_seconds)
@@ -314,7 +317,8 @@ class Children(ABC):
     def __init__(self, down: set[str], deaths: Deaths, tick: Tick = lambda: None) -> None:
         self.deaths = deaths
         self.devices = Devices()
-        self._down, self._tick = down, tick
+        self._down = down
+        self._tick = tick
         self._tick_seconds = TICK_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
         self._stirred = asyncio.Event()

@@ -61,7 +61,8 @@ def read_status(body: bytes) -> dict[int, ServableState]:
     try:
         for entry in json.loads(body)["model_version_status"]:
             status = entry.get("status", {})
-            code, message = status.get("error_code", "OK"), str(status.get("error_message", ""))
+            code = status.get("error_code", "OK")
+            message = str(status.get("error_message", ""))
             if code == EXHAUSTED and EXHAUSTED not in message:
                 message = f"{EXHAUSTED}: {message}"  # which the message alone may not tell
             states[int(entry["version"])] = ServableState(entry["state"], "" if code == "OK" else message)
@@ -97,7 +98,8 @@ class StartSteps:
 
     def begin(self, step: str) -> None:
         self.end()
-        self.current, self._began = step, time.monotonic()
+        self.current = step
+        self._began = time.monotonic()
 
     def end(self) -> None:
         """Ends the current step; idempotent."""

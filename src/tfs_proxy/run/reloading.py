@@ -124,8 +124,10 @@ class ModelsInStore:
     """The object or the objects at an address of a store: their ETags tell a change."""
 
     def __init__(self, address: str) -> None:
-        self._address, self._client = address, cache(s3_client)
-        self._last, self._reported = dict[Path, object](), ""
+        self._address = address
+        self._client = cache(s3_client)
+        self._last = dict[Path, object]()
+        self._reported = ""
 
     def read(self) -> Snapshot:
         """Reads what is there; the last state if the store can't be reached."""
@@ -146,14 +148,16 @@ class Reloading:
     def __init__(self, settings: Settings, request: ServeRequest) -> None:
         if request.flags is not None:
             raise SettingsError(f"{RELOAD} can't be used here: only `tfs-proxy serve` follows changes.")
-        ports, needed = settings.safe_port_range, 4 * settings.instance_count
+        ports = settings.safe_port_range
+        needed = 4 * settings.instance_count
         if ports is not None and ports.low + needed - 1 > ports.high:
             raise SettingsError(
                 f"{RELOAD} can't be used with SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high}: "
                 f"old and new model servers need {needed} ports while both run."
             )
         model = request.model or settings.model or str(SAGEMAKER_MODEL_DIR)
-        in_store, self._path = is_remote(model), Path(model).absolute()
+        in_store = is_remote(model)
+        self._path = Path(model).absolute()
         self._look_at_models = ModelsInStore(model).read if in_store else lambda: look_at_models(self._path)
         self._least_seconds = self._look_seconds = STORE_LOOK_SECONDS if in_store else LOOK_SECONDS
         self._code: Path | None = None
@@ -195,7 +199,9 @@ class Reloading:
 
     async def _complete_change(self) -> list[Path]:
         """Returns the files that differ from those that were loaded last, once they have stopped changing."""
-        seen, since, changed = self._loaded, 0.0, list[Path]()
+        seen = self._loaded
+        since = 0.0
+        changed = list[Path]()
         while True:
             await asyncio.sleep(CODE_SETTLED_SECONDS if changed else self._look_seconds)
             began = time.monotonic()

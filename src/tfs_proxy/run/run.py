@@ -91,7 +91,8 @@ class Run:
         workspace: Workspace,
         make_stacks: Callable[[RunHost], Stacks],
     ) -> None:
-        self._settings, self._workspace = settings, workspace
+        self._settings = settings
+        self._workspace = workspace
         deaths = Deaths(Limits(settings.machine.resources))
         self._records = RunRecords(settings, environ, workspace)
         self._front = Front(settings, workspace, listeners, environ, deaths, self._look)
@@ -125,7 +126,8 @@ class Run:
 
     def _open_capture(self) -> None:
         """Makes the folder of data capture. Raises SettingsError if it can't be written."""
-        folder, percent = self._settings.capture_folder, self._settings.capture_percent
+        folder = self._settings.capture_folder
+        percent = self._settings.capture_percent
         if folder is None:
             return
         try:

@@ -57,7 +57,8 @@ class RunLoop:
             else:
                 log.info("%s, requests in flight have %g s", reason(stopping.result()), self._stop_seconds)
         finally:
-            stop_requested, self._draining = not serving.done(), True
+            stop_requested = not serving.done()
+            self._draining = True
             await cancel(serving, stopping)
             await drain(stop_requested)
         if not self._cut_off:
@@ -94,7 +95,8 @@ class RunLoop:
         """
         draining = asyncio.create_task(stopping(deadline + COUNTED_SECONDS))
         hurrying = asyncio.create_task(self._hurried.wait())
-        either, seconds = {draining, hurrying}, max(deadline - time.monotonic(), 0.0)
+        either = {draining, hurrying}
+        seconds = max(deadline - time.monotonic(), 0.0)
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         self._cut_off = 0 if draining.done() else left()
         if not self._cut_off:

@@ -52,7 +52,8 @@ class LatestAnswer(Generic[Answer]):
         if self._asking is None or self._asking.done():
 
             async def ask() -> None:
-                self.value, self.answered_at = await self._ask(), time.monotonic()
+                self.value = await self._ask()
+                self.answered_at = time.monotonic()
 
             self._asking = asyncio.create_task(ask())
         return self._asking
@@ -154,7 +155,9 @@ class Gpus:
             if self._nvml is None:
                 nvml.nvmlInit()
             self._nvml = nvml
-            share, used, total = dict[Labels, float](), dict[Labels, float](), dict[Labels, float]()
+            share = dict[Labels, float]()
+            used = dict[Labels, float]()
+            total = dict[Labels, float]()
             for index in range(nvml.nvmlDeviceGetCount()):
                 device = nvml.nvmlDeviceGetHandleByIndex(index)
                 name = nvml.nvmlDeviceGetName(device)
@@ -163,7 +166,8 @@ class Gpus:
                     share[gpu] = nvml.nvmlDeviceGetUtilizationRates(device).gpu / _PERCENT
                 with suppress(nvml.NVMLError):
                     memory = nvml.nvmlDeviceGetMemoryInfo(device)
-                    used[gpu], total[gpu] = memory.used, memory.total
+                    used[gpu] = memory.used
+                    total[gpu] = memory.total
         except nvml.NVMLError as error:
             log.debug("the driver does not say what the GPUs do: %s", error)
             self._load = None if self._nvml is None else self._load
@@ -180,7 +184,8 @@ def _bindings() -> Any | None:
     return import_module(BINDINGS)
 
 
-FOLD_SECONDS, SCRIPT_WAIT_SECONDS = 60.0, 0.25
+FOLD_SECONDS = 60.0
+SCRIPT_WAIT_SECONDS = 0.25
 
 
 class OutsideMetrics:
@@ -192,7 +197,8 @@ class OutsideMetrics:
     def __init__(self, folders: Callable[[], Mapping[str, Path]] = dict, label: str = "") -> None:
         self.model_servers = ModelServerMetrics()
         self._gpus = Gpus(_bindings if find_spec(BINDINGS) else None)
-        self._folders, self._label = folders, label
+        self._folders = folders
+        self._label = label
         self._scripts: ScriptMetrics | None = None
         self._of_scripts = LatestAnswer(lambda: in_daemon_thread(self._read_scripts, "script metrics"))
 

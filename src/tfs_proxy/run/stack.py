@@ -80,7 +80,8 @@ class Stack:
     """
 
     def __init__(self, settings: Settings, request: ServeRequest, host: StackHost, of: str = "") -> None:
-        self.settings, self.request = settings, request
+        self.settings = settings
+        self.request = request
         self.workspace = host.workspace
         self.packages: packages.Installed | None = None
         self.readiness = Readiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
@@ -128,7 +129,8 @@ class Stack:
         """Finds out what is served, and sizes for it; raises as `run.opening.open_archive` does."""
         self.readiness.steps.begin("starting: opening the model archive")
         prepared = await open_archive(self.request, self.settings, self.workspace, before)
-        self.prepared, self.settings = prepared, prepared.settings
+        self.prepared = prepared
+        self.settings = prepared.settings
         self.children.deaths.limits.models[self._of] = self.settings.machine.models_bytes
         model = self.settings.loaded_as or prepared.served.default_model
         self.readiness.heartbeats.set_wanted(self.settings.gunicorn_workers, model)

@@ -46,7 +46,8 @@ class StackChildren(Children):
         self.servers = ModelServers(workspace)
         self.servers.users.append(self.note_death)
         self.workers: ChildProcess | None = None
-        self.readiness, self._workspace = readiness, workspace
+        self.readiness = readiness
+        self._workspace = workspace
         self._own_exit_status = own_exit_status
         self._replaced: tuple[str, ...] = ()
         self._script: str | None = None
@@ -68,7 +69,8 @@ class StackChildren(Children):
 
     def start_workers(self, spec: ProcessSpec, spawn: Spawn, replaced: tuple[str, ...] = ()) -> None:
         """Starts gunicorn; the script's requirements replace the packages ``replaced`` in its workers."""
-        self.workers, self._replaced = self.start(spec, spawn), replaced
+        self.workers = self.start(spec, spawn)
+        self._replaced = replaced
 
     def kill_workers(self) -> None:
         if self.workers is not None:

@@ -42,11 +42,14 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
             "listens on ports of its own, without keys and TLS: take `tfs-proxy serve`."
         )
     flags = as_the_image(words, settings)
-    config_file, base, size_bytes = flags.value("model_config_file"), Path(flags.value("model_base_path")), 0
+    config_file = flags.value("model_config_file")
+    base = Path(flags.value("model_base_path"))
+    size_bytes = 0
     names = [flags.value("model_name")]
     if config_file:
         try:
-            text, config = Path(config_file).read_text(encoding="utf-8"), ModelServerConfig()
+            text = Path(config_file).read_text(encoding="utf-8")
+            config = ModelServerConfig()
             text_format.Parse(text, config, descriptor_pool=POOL, allow_unknown_field=True)
             names = [model.name for model in config.model_config_list.config]
         except (OSError, UnicodeDecodeError, text_format.ParseError):
@@ -78,7 +81,8 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
 
 
 def _report(flags: ServingFlags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:
-    rest, grpc = flags.port("rest_api_port"), flags.port("port")
+    rest = flags.port("rest_api_port")
+    grpc = flags.port("port")
     apis = [f"gRPC on port {grpc}" if grpc else "", f"REST on {rest}" if rest else ""]
     lines = [f"As tensorflow/serving: {', '.join(filter(None, apis)) or 'no port'}, and also /invocations"]
     source = flags.value("model_config_file") or flags.value("model_base_path")
@@ -125,7 +129,9 @@ def plan_flags(
     return ProcessPlan(
         # No models are known if the config file can't be read, but it is not a script model.
         deployment=deployment_of(
-            *(served, settings, (instance,)),
+            served,
+            settings,
+            (instance,),
             traces=host.traces,
             counts_requests=host.counts_requests,
             by_flags=True,

@@ -66,7 +66,8 @@ class BodyDecoder:
             opened = self.open_form(target, body)
             if isinstance(opened, Batch):
                 return _held(opened, self._signature(target))
-            body, kind = opened, self.media_type(target, opened)
+            body = opened
+            kind = self.media_type(target, opened)
             readable(kind)
             if kind.type in {media.JSON, *LINES}:
                 text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
@@ -123,7 +124,8 @@ class BodyDecoder:
         if target.method != PREDICT:
             return examples_of(records_of(values))
         signature = self._signature(target)
-        return _held((batch_of_lines if by_line else decode_documents)(values, signature), signature)
+        batch = batch_of_lines(values, signature) if by_line else decode_documents(values, signature)
+        return _held(batch, signature)
 
 
 def _type_of(file: FormPart, signature: Signature) -> str | None:

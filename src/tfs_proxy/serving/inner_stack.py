@@ -42,7 +42,8 @@ def serving(model: str, environment: Mapping[str, str], flags: Sequence[str] = (
         text=True,
         errors="replace",
     )
-    into, out = process.stdin, process.stdout
+    into = process.stdin
+    out = process.stdout
     assert into is not None and out is not None  # noqa: S101, PT018 - they were opened as pipes
 
     def read() -> None:

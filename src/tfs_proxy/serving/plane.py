@@ -97,7 +97,8 @@ class DataPlane:
         """Wire the parts; with ``one_line``, JSON of `answer` is one line."""
         self._upstream = upstream
         self.choose = upstream.choose
-        self.signature, self.signatures_of = upstream.signature, upstream.signatures_of
+        self.signature = upstream.signature
+        self.signatures_of = upstream.signatures_of
         self._one_line = one_line
         self._bodies = BodyDecoder(self.signature, csv_columns or {})
 
@@ -183,7 +184,8 @@ class DataPlane:
         A script's output in TF Serving's JSON goes out unread.
         """
         if isinstance(request, bytes):
-            answer, data = self._upstream.predict(target, request, instance=instance), request
+            answer = self._upstream.predict(target, request, instance=instance)
+            data = request
             return CallOutcome(
                 answer, target.method, lambda: self.signature(targeted(target, data)), None, Form.PASSED_ON
             )
@@ -209,7 +211,8 @@ class DataPlane:
             note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
         if isinstance(records, Documents):
             ask = partial(self._upstream.predict, target, instance=instance)
-            answer, count = ask(records), len(records.parts)
+            answer = ask(records)
+            count = len(records.parts)
             # If all documents at once are refused, the error names the first that is.
             if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and count > 1:
                 taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
@@ -289,10 +292,14 @@ class DataPlane:
             # TF Serving's 501 is the client's mistake here: a body that its JSON can't express.
             status = HTTPStatus.BAD_REQUEST if answer.status in NOT_TAKEN else answer.status
             return _error(status, answer.body)
-        is_json, form, write, answered = media_type == media.JSON, outcome.form, None, media_type
+        is_json = media_type == media.JSON
+        form = outcome.form
+        write = None
+        answered = media_type
         if isinstance(form, Documents):
             if is_json or ALIASES.get(media_type, media_type) in LINES:
-                answered, media_type = media.JSON_LINES if is_json else media_type, media.JSON
+                answered = media.JSON_LINES if is_json else media_type
+                media_type = media.JSON
                 write = form.write
         elif is_json and form is Form.COLUMNS:
             write = columns_of_outputs

@@ -186,7 +186,8 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-LOG_LEVEL, SDK_LOG_LEVEL = "SAGEMAKER_GUNICORN_LOGLEVEL", "SAGEMAKER_CONTAINER_LOG_LEVEL"
+LOG_LEVEL = "SAGEMAKER_GUNICORN_LOGLEVEL"
+SDK_LOG_LEVEL = "SAGEMAKER_CONTAINER_LOG_LEVEL"
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -235,7 +236,8 @@ def port_range(value: str) -> PortRange:
     match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", value.strip())
     if match is None:
         raise ValueError(wanted)
-    low, high = int(match[1]), int(match[2])
+    low = int(match[1])
+    high = int(match[2])
     if not 0 < low <= high <= HIGHEST_PORT:
         raise ValueError(wanted)
     return PortRange(low, high)

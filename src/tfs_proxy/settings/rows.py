@@ -104,7 +104,8 @@ def ordered_timeouts(request_seconds: float, given: Mapping[str, Any]) -> dict[s
     A script may take as long as ``given`` values of gunicorn and nginx leave it, and they wait for it
     (docs/how-to/tuning.md has the table).
     """
-    gunicorn, nginx = "gunicorn_timeout_seconds", "nginx_proxy_read_timeout_seconds"
+    gunicorn = "gunicorn_timeout_seconds"
+    nginx = "nginx_proxy_read_timeout_seconds"
     shortest = request_seconds + min(LONGER_SECONDS, request_seconds)
     script = max(shortest, given.get(gunicorn, 0) - LONGER_SECONDS, given.get(nginx, 0) - 2 * LONGER_SECONDS)
     of_gunicorn = given.get(gunicorn, math.ceil(script) + LONGER_SECONDS)
@@ -161,7 +162,8 @@ def without_services(environ: Mapping[str, str]) -> dict[str, str]:
 
 def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> list[str]:
     """Names in ``environ`` that look like settings of AWS's container or this one, or are `GONE`."""
-    environ, known = without_services(environ), {row.variable for row in table}
+    environ = without_services(environ)
+    known = {row.variable for row in table}
     return sorted(
         name
         for name in environ
@@ -172,7 +174,8 @@ def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> l
 
 
 CALLERS = Group("Who may call")
-JOBS, CAPTURE = Group("Batch transform and pipelines"), Group("Data capture")
+JOBS = Group("Batch transform and pipelines")
+CAPTURE = Group("Data capture")
 FILES_AND_LOGS = Group("Files and logs")
 LAST_GROUPS = (JOBS, CAPTURE, FILES_AND_LOGS)
 

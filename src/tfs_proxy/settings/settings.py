@@ -26,9 +26,12 @@ DEFAULT_PAYLOAD_MB = 100
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 """Variables that count only if the image replaces tensorflow/serving; else they may be a script's own."""
 
-ADDRESSES, MODELS = Group("Addresses and HTTP"), Group("Models and archives")
-MULTI_MODEL, SCRIPTS = Group("Multi-model mode"), Group("Scripts")
-MODEL_SERVERS, BATCHING = Group("Model servers"), Group("Batching")
+ADDRESSES = Group("Addresses and HTTP")
+MODELS = Group("Models and archives")
+MULTI_MODEL = Group("Multi-model mode")
+SCRIPTS = Group("Scripts")
+MODEL_SERVERS = Group("Model servers")
+BATCHING = Group("Batching")
 WORKERS = Group("Workers and timeouts")
 
 
@@ -366,7 +369,8 @@ def most_answer_bytes() -> int:
 
 @cache
 def _answer_bytes(text: str) -> int:
-    row, machine = _ROWS["max_answer_mb"], Machine(available_resources(), batch=False, concurrent=None)
+    row = _ROWS["max_answer_mb"]
+    machine = Machine(available_resources(), batch=False, concurrent=None)
     return int(row.parsed(text) if text else row.default_for(machine)) * MEGABYTE
 
 

@@ -29,7 +29,8 @@ NOT_PROCESSED = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAV
 UNTRUSTED = ("self-signed certificate", "self signed certificate", "issuer certificate")
 """Words of OpenSSL for a certificate that no CA here has signed."""
 
-PAUSE_SECONDS, LONGEST_RETRY_AFTER_SECONDS = 0.25, 60
+PAUSE_SECONDS = 0.25
+LONGEST_RETRY_AFTER_SECONDS = 60
 SHOWN_CHARACTERS = 2048
 
 
@@ -41,7 +42,8 @@ class ClientError(TfsProxyError):
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.message, self.status = message, status
+        self.message = message
+        self.status = status
 
 
 class NotAnswered(ClientError):
@@ -132,7 +134,8 @@ class Client:
         Strings may be objects, as pandas has them. Returns arrays by output name; a model of one output that
         got one array answers one array. Raises ClientError, and ValueError for arrays of other objects.
         """
-        body, named = io.BytesIO(), isinstance(arrays, Mapping)
+        body = io.BytesIO()
+        named = isinstance(arrays, Mapping)
         if isinstance(arrays, Mapping):
             np.savez(body, allow_pickle=False, **{name: _portable(each) for name, each in arrays.items()})
         else:

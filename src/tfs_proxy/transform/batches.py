@@ -55,7 +55,8 @@ class LineTooLong(PayloadTooLarge):
 
     def __init__(self, line: int, offset: int, max_bytes: int) -> None:
         super().__init__(f"the record is over the limit of {max_bytes} bytes: raise MaxPayloadInMB")
-        self.line, self.offset = line, offset
+        self.line = line
+        self.offset = offset
 
 
 def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
@@ -100,7 +101,8 @@ def framing_hint(job: Job, plan: ExecutionPlan) -> str:
 
 def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
     """Yield ``frames`` of the object ``name``. Raises ObjectFailed with the position of a damaged record."""
-    number, end = 0, 0
+    number = 0
+    end = 0
     try:
         for frame in frames:
             number += 1
@@ -248,7 +250,11 @@ def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: st
 
     Framing and checksums count. Raises ObjectFailed, with the object's ``name``, if a record is too large.
     """
-    body, offsets, ends, lines, first = bytearray(), array("Q"), array("Q"), array("Q"), 1
+    body = bytearray()
+    offsets = array("Q")
+    ends = array("Q")
+    lines = array("Q")
+    first = 1
     for number, frame in enumerate(frames, 1):
         text = frame.payload if strategy == SINGLE else frame.framed
         if max_bytes is not None and len(text) > max_bytes:
@@ -259,7 +265,11 @@ def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: st
         is_full = max_bytes is not None and len(body) + len(text) > max_bytes
         if ends and (is_full or strategy == SINGLE):
             yield MiniBatch(first, bytes(body), offsets, ends, lines=lines)
-            body, offsets, ends, lines, first = bytearray(), array("Q"), array("Q"), array("Q"), number
+            body = bytearray()
+            offsets = array("Q")
+            ends = array("Q")
+            lines = array("Q")
+            first = number
         body += text
         offsets.append(frame.offset)
         ends.append(len(body))
@@ -275,7 +285,8 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
     Raises ObjectFailed with the position of a record that is damaged or too large.
     """
     frames = SPLITS[split_type](stream, plan.payload_bytes)
-    limit, csv_header = plan.payload_bytes, b""
+    limit = plan.payload_bytes
+    csv_header = b""
     if plan.header is not None:
         first = list(with_failure_location(islice(frames, 2), name))
         names = set(plan.header.names)

@@ -194,7 +194,9 @@ class LocalSink:
     """One output file: `commit` makes all of it visible, `abort` none, which never raises StorageError."""
 
     def __init__(self, growing: Path, final: Path, on_commit: Callable[[], object]) -> None:
-        self._growing, self._final, self._on_commit = growing, final, on_commit
+        self._growing = growing
+        self._final = final
+        self._on_commit = on_commit
         with _disk_errors(final):
             self._file = growing.open("wb")
 

@@ -23,12 +23,19 @@ DEFAULT_PAYLOAD_MB = 6
 DEFAULT_CONCURRENT = 1
 MAX_RETRIES = 3
 
-NONE, LINE, RECORDIO, TFRECORD = "None", "Line", "RecordIO", "TFRecord"
-SINGLE, MULTI = "SingleRecord", "MultiRecord"
+NONE = "None"
+LINE = "Line"
+RECORDIO = "RecordIO"
+TFRECORD = "TFRecord"
+SINGLE = "SingleRecord"
+MULTI = "MultiRecord"
 GZIP = "Gzip"
-S3_PREFIX, MANIFEST = "S3Prefix", "ManifestFile"
+S3_PREFIX = "S3Prefix"
+MANIFEST = "ManifestFile"
 INPUT = "Input"
-AUTO, PRESENT, ABSENT = "auto", "present", "absent"
+AUTO = "auto"
+PRESENT = "present"
+ABSENT = "absent"
 
 PATHS: Mapping[str, tuple[str, ...]] = {
     "name": ("TransformJobName",),

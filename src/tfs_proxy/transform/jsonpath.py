@@ -46,7 +46,8 @@ class JsonPath:
 
     def __call__(self, document: Any) -> Any:
         """The selected part of ``document``. Raises Missing if there is none."""
-        values, several = [document], False
+        values = [document]
+        several = False
         for step, spreads in self._steps:
             values = [step(value) for value in values]
             if spreads:

@@ -62,7 +62,8 @@ def _held(objects: Iterable[InputObject], files: LocalFiles) -> Iterator[InputOb
 
 def typed(options: TransformOptions, items: Sequence[InputObject]) -> TransformOptions:
     """The options with what the names of ``items`` say. Raises SettingsError if the job can't be done so."""
-    job, kinds = options.job, {of_file(item.name) for item in items}
+    job = options.job
+    kinds = {of_file(item.name) for item in items}
     if not job.by_names:
         return options
     if len(kinds) > 1 and all(kind and kind.startswith("image/") for kind in kinds):

@@ -137,7 +137,8 @@ class LocalEngine:
 
     def _replay(self, item: InputObject, batch: MiniBatch) -> tuple[Outcome, int]:
         """Sends like `_send`; answers end with a newline, since captured requests have different answers."""
-        outcome, size = self._transform(batch, item.name), len(batch.body)
+        outcome = self._transform(batch, item.name)
+        size = len(batch.body)
         if outcome.text and not outcome.text.endswith(b"\n"):
             outcome.text += b"\n"
         return outcome, size

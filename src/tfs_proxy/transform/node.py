@@ -78,7 +78,8 @@ class Node:
 
     def __init__(self, options: TransformOptions, name: str, probe: SharedStorageProbe) -> None:
         self._options = replace(options, environment=inherited_environment())
-        self._name, self._probe = name, probe
+        self._name = name
+        self._probe = probe
         self._stack = contextlib.ExitStack()
         self._served: tuple[Capabilities, EndpointAddress] | None = None
         self._engine_thread: EngineThread | None = None

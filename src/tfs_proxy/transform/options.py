@@ -39,7 +39,8 @@ REQUEST_SECONDS = 10.0
 
 S3_CONNECTIONS = 256
 
-LOCAL, RAY = "local", "ray"
+LOCAL = "local"
+RAY = "ray"
 
 ENGINES = (LOCAL, RAY)
 

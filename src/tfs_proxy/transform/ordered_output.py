@@ -36,7 +36,10 @@ class OrderedOutput:
         on_end: Callable[["OrderedOutput"], None] = lambda _output: None,
         limit: BadLimit | None = None,
     ) -> None:
-        self.item, self._target, self._statistics, self._release = item, target, statistics, release
+        self.item = item
+        self._target = target
+        self._statistics = statistics
+        self._release = release
         self._on_end = on_end
         self._limit = limit or BadLimit()
         self._records = self._bad = self._surplus = self._uneven = 0
@@ -97,7 +100,8 @@ class OrderedOutput:
         if isinstance(error, ObjectFailed):
             failure = error.bad_record
         elif isinstance(error, RunStopped):
-            self._stopped, failure = True, None
+            self._stopped = True
+            failure = None
         else:
             failure = BadRecord(self.item.name, str(error))
         if failure and (self._failure is None or (failure.record or 0) < (self._failure.record or 0)):
@@ -123,7 +127,8 @@ class OrderedOutput:
                 self._counted_bytes += size
                 self._records += outcome.records
                 self._bad += len(outcome.bad)
-                self._surplus, self._uneven = self._surplus + outcome.surplus, self._uneven + outcome.uneven
+                self._surplus = self._surplus + outcome.surplus
+                self._uneven = self._uneven + outcome.uneven
                 self._statistics.add(records=outcome.records, bad_records=len(outcome.bad), bytes=size)
                 self._release()
         except StorageError as error:

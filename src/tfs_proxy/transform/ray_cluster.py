@@ -24,8 +24,10 @@ from tfs_proxy.values.errors import ServerLost, SettingsError, StopServing
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS, CLOSE_SECONDS = 10.0, 60.0
-LOOK_SECONDS, WAITING_LOG_SECONDS = 1.0, 60.0
+CONNECT_SECONDS = 10.0
+CLOSE_SECONDS = 60.0
+LOOK_SECONDS = 1.0
+WAITING_LOG_SECONDS = 60.0
 MAX_RESTARTS = 2
 """Times that Ray restarts an actor that died on its node, and repeats the calls that it was working on."""
 _STACK_SETTINGS = ("SAGEMAKER_", "TFS_")
@@ -53,7 +55,9 @@ class ClusterNodes:
         probe: SharedStorageProbe,
         on_loss: Callable[[RemoteNode, StopServing | None], None],
     ) -> None:
-        self._options, self._probe, self._on_loss = options, probe, on_loss
+        self._options = options
+        self._probe = probe
+        self._on_loss = on_loss
         self._nodes: dict[str, RemoteNode] = {}
         self._seen: set[str] = set()
         self._callbacks: dict[Any, Callable[[Any], None]] = {}
@@ -66,12 +70,14 @@ class ClusterNodes:
 
     def add_new(self) -> list[RemoteNode]:
         """Start an actor on every node of the cluster that has none yet."""
-        added, serves = [], self._options.model is not None
+        added = []
+        serves = self._options.model is not None
         # Only the settings of serving stacks: other variables, such as PATH, belong to each machine.
         environment = self._options.environment.items()
         variables = {name: value for name, value in environment if name.startswith(_STACK_SETTINGS)}
         for state in ray.nodes():  # type: ignore[no-untyped-call]
-            node_id, resources = state["NodeID"], state["Resources"]
+            node_id = state["NodeID"]
+            resources = state["Resources"]
             if state["Alive"] and resources.get("CPU", 0) >= 1 and node_id not in self._seen:
                 name = f"-ray-{len(self._seen)}"
                 self._seen.add(node_id)
@@ -165,7 +171,8 @@ class Cluster:
 
         Raises StopServing if no node can.
         """
-        began, logged = time.monotonic(), 1
+        began = time.monotonic()
+        logged = 1
         while self._reference is None:
             self._step()
             if time.monotonic() > began + logged * WAITING_LOG_SECONDS:

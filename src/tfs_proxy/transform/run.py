@@ -41,7 +41,8 @@ def run(options: TransformOptions) -> int:
     options, items = chosen(options)
     target = output_target(options)
     target.prepare(items)
-    statistics = (_on_cluster if options.engine == RAY else _on_this_machine)(options, items, target)
+    run_job = _on_cluster if options.engine == RAY else _on_this_machine
+    statistics = run_job(options, items, target)
     _report(statistics, options)
     return INCOMPLETE if statistics.counts["failed"] else 0
 
@@ -146,7 +147,9 @@ def _output_marker(job: Job) -> Iterator[Path | None]:
 
 
 def _report(statistics: RunStatistics, options: TransformOptions) -> None:
-    summary, counts, path = statistics.summary(), statistics.counts, options.summary
+    summary = statistics.summary()
+    counts = statistics.counts
+    path = options.summary
     for failure in statistics.failures[:_SHOWN_FAILURES]:
         log.error("%s", failure)
     if len(statistics.failures) > _SHOWN_FAILURES:
@@ -180,5 +183,6 @@ def _warnings(statistics: RunStatistics) -> Iterator[str]:
     if counts["bad_records"]:
         yield f"{counts['bad_records']} of {counts['records']} records are bad: the .err files name them"
     if counts["uneven"]:
-        sent, objects = counts["uneven_records"], counts["uneven"]
+        sent = counts["uneven_records"]
+        objects = counts["uneven"]
         yield f"{sent} records got {sent + counts['surplus']} rows, in {objects} object(s) named above"

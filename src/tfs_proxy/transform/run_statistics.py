@@ -18,8 +18,10 @@ log = logging.getLogger(__name__)
 
 MAX_LISTED_FAILURES = 1000
 
-TERMINAL_SECONDS, LOG_SECONDS = 0.25, 10.0
-BAR_CHARACTERS, SHORTEST_BAR_CHARACTERS = 20, 5
+TERMINAL_SECONDS = 0.25
+LOG_SECONDS = 10.0
+BAR_CHARACTERS = 20
+SHORTEST_BAR_CHARACTERS = 5
 
 
 class BadRecord(Struct, frozen=True):
@@ -147,7 +149,9 @@ class RunStatistics(Struct):
         """Return what was counted since the last call, and start from zero."""
         with self._lock:
             report = ObjectReport(self.counts, tuple(self.failures), self._latencies)
-            self.counts, self.failures, self._latencies = RunCounts(), [], Latencies()
+            self.counts = RunCounts()
+            self.failures = []
+            self._latencies = Latencies()
         return report
 
     def merge(self, report: ObjectReport) -> None:
@@ -163,7 +167,8 @@ class RunStatistics(Struct):
             return self._latencies.percentile_seconds(share)
 
     def summary(self) -> dict[str, object]:
-        counts, seconds = self.counts, max(self.seconds, 1e-9)
+        counts = self.counts
+        seconds = max(self.seconds, 1e-9)
         return {
             "objects": {
                 "all": self.workload.objects,
@@ -184,7 +189,8 @@ class RunStatistics(Struct):
 @contextlib.contextmanager
 def shown_progress(statistics: RunStatistics, stream: TextIO) -> Iterator[None]:
     """Show ``statistics`` on ``stream`` while the block runs, from a thread of its own."""
-    on_terminal, ended = stream.isatty(), threading.Event()
+    on_terminal = stream.isatty()
+    ended = threading.Event()
 
     def redraw(end: str = "") -> None:
         # No wider than the terminal, because a wrapped line can't be redrawn.

@@ -23,7 +23,8 @@ READ_ATTEMPTS = 5
 READ_BYTES = 128 * 1024  # small, so that a timeout loses little and every attempt makes progress
 CONCURRENT_HEADS = 32
 
-FINGERPRINT_KEY, VERSION_KEY = "tfs-proxy-job", "tfs-proxy-input"
+FINGERPRINT_KEY = "tfs-proxy-job"
+VERSION_KEY = "tfs-proxy-input"
 
 PART_BYTES = 8 * 1024 * 1024
 
@@ -73,7 +74,8 @@ class S3Stream(io.RawIOBase):
     """The bytes of one object; a broken read resumes at its offset, of the same version only."""
 
     def __init__(self, client: Any, item: InputObject) -> None:
-        self._client, self._item = client, item
+        self._client = client
+        self._item = item
         self._bucket, self._key = parse_address(item.address)
         self._offset = 0
         self._body: Any = None

@@ -103,7 +103,9 @@ class Refused(Exception):
         self, status: int | None, message: str, *, timed_out: bool = False, is_final: bool = False
     ) -> None:
         super().__init__(message)
-        self.timed_out, self.status, self.message = timed_out, status, message
+        self.timed_out = timed_out
+        self.status = status
+        self.message = message
         self.is_final = is_final or (status or HTTPStatus.BAD_GATEWAY) < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -184,13 +186,15 @@ class Sender:
         except EndpointNotReached as error:
             return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
         except UpstreamError as error:
-            timed_out, too_large = isinstance(error, UpstreamTimeout), isinstance(error, AnswerTooLarge)
+            timed_out = isinstance(error, UpstreamTimeout)
+            too_large = isinstance(error, AnswerTooLarge)
             return Refused(None, str(error), timed_out=timed_out, is_final=too_large)
         return self._refusal(response) or response
 
     def _refusal(self, response: HttpResponse) -> Refused | None:
         """The failure in an answer; None if it has the rows that were asked for."""
-        status, encoding = response.status, response.header("Content-Encoding") or "identity"
+        status = response.status
+        encoding = response.header("Content-Encoding") or "identity"
         if status in _WITHOUT_ROWS:
             return Refused(status, f"the answer has {_WITHOUT_ROWS[status]}")
         if 300 <= status < 400:  # noqa: PLR2004

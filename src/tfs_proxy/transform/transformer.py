@@ -24,7 +24,8 @@ from tfs_proxy.values.errors import BadInput
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES, bare
 
-OUTPUT_KEY, INPUT_KEY = "SageMakerOutput", "SageMakerInput"
+OUTPUT_KEY = "SageMakerOutput"
+INPUT_KEY = "SageMakerInput"
 _CELL = re.compile(r'("(?:[^"]|"")*"|(?:[^",][^,]*)?)(,|$)')
 
 Values = list[Any]
@@ -44,10 +45,12 @@ class DataProcessing:
     """
 
     def __init__(self, job: Job, titles: Sequence[str] | None = None) -> None:
-        self._job, self._titles = job, titles
+        self._job = job
+        self._titles = titles
         self._input_filter = JsonPath(job.input_filter)
         self._output_filter = JsonPath(job.output_filter)
-        self._joins, self._id_column = job.joins, job.id_column
+        self._joins = job.joins
+        self._id_column = job.id_column
         if job.processes:
             self._read, self._write, self._join = _CODECS[job.record_type]
             self._read_answer, self._write_answer, _ = _CODECS[job.answer_type or job.record_type]
@@ -170,7 +173,8 @@ def _cells(line: str) -> list[str]:
     line = line.removesuffix("\r")
     if '"' not in line:
         return line.split(",")
-    cells, at = [], 0
+    cells = []
+    at = 0
     while match := _CELL.match(line, at):
         cells.append(match[1])
         at = match.end()
@@ -243,7 +247,9 @@ def placeholder(job: Job, error: str) -> bytes:
     return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text
 
 
-FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
+FAIL = "fail"
+PLACEHOLDER = "placeholder"
+SIDECAR = "sidecar"
 ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
 
 
@@ -284,10 +290,12 @@ class Transformer:
         hint: str = "",
         titles: Sequence[str] | None = None,
     ) -> None:
-        self._job, self._hint = job, hint
+        self._job = job
+        self._hint = hint
         self._counts = BadRecordCounts(limit)
         self._processing = DataProcessing(job, titles)
-        self._sender, self._on_error = sender, on_error
+        self._sender = sender
+        self._on_error = on_error
 
     def __call__(self, batch: MiniBatch, name: str) -> Outcome:
         """Send ``batch`` of the object ``name``.
@@ -298,9 +306,11 @@ class Transformer:
         try:
             return self._send(batch, name)
         except Refused as refused:
-            status, message = refused.status, refused.message + self._hint
+            status = refused.status
+            message = refused.message + self._hint
         except Unprocessable as error:
-            status, message = None, str(error)
+            status = None
+            message = str(error)
         if len(batch) == 1:
             sentence = message if self._job.split_type == NONE else without_place(message, 1)
             bad_record = batch.failure(name, sentence, status)

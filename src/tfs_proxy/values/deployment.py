@@ -10,7 +10,9 @@ from msgspec import Struct, convert, field, to_builtins
 
 from tfs_proxy.values.memory import DEFAULT_DECODED_BYTES
 
-BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
+BY_MODEL = "model"
+BY_SCRIPT = "script"
+OFF = "off"
 """Values of `Doors.open_inference`: the model answers, a script does, or nobody."""
 
 

@@ -2,7 +2,8 @@
 
 import re
 
-_BEGIN, _END = "\ue000", "\ue001"
+_BEGIN = "\ue000"
+_END = "\ue001"
 _FROM_CLIENT = re.compile(f"{_BEGIN}[^{_END}]*{_END}?")
 _MARKS = str.maketrans("", "", _BEGIN + _END)
 

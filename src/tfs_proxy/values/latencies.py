@@ -28,7 +28,8 @@ class Latencies(Struct):
 
     def percentile_seconds(self, share: float) -> float:
         """The latency that ``share`` (0 to 1) of the requests did not exceed, to 2 %; 0 without any."""
-        wanted, seen = share * self.count, 0
+        wanted = share * self.count
+        seen = 0
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
             if seen >= wanted:

@@ -7,7 +7,9 @@ from typing import Protocol, Self
 
 from tfs_proxy.values.errors import PayloadTooLarge
 
-KILOBYTE, MEGABYTE, GIGABYTE = 1024, 1024**2, 1024**3
+KILOBYTE = 1024
+MEGABYTE = 1024**2
+GIGABYTE = 1024**3
 DEFAULT_BODY_BYTES = 100 * MEGABYTE
 DEFAULT_DECODED_BYTES = 4 * DEFAULT_BODY_BYTES
 
@@ -76,7 +78,8 @@ class MemoryBudget:
 
     def require(self, size_bytes: int, subject: str = "The body") -> None:
         """Raise PayloadTooLarge, which names ``subject``, if less than ``size_bytes`` is left."""
-        needed, limit = self._taken + size_bytes, self.limit_bytes
+        needed = self._taken + size_bytes
+        limit = self.limit_bytes
         if needed > limit:
             large = limit >= MEGABYTE
             shown = f"{-(-needed // MEGABYTE)} MB" if large else f"{needed} bytes"

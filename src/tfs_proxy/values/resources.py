@@ -33,7 +33,8 @@ SERVER_BYTES = 365 * MEGABYTE
 WORKER_TASKS = 8
 """Processes and threads of one worker, with a few threads for requests."""
 
-RUN_TASKS, RUN_TASKS_PER_CORE = 32, 4
+RUN_TASKS = 32
+RUN_TASKS_PER_CORE = 4
 """Processes and threads of a run without its workers and the threads that answer requests."""
 
 CONCURRENCY = 256
@@ -134,7 +135,8 @@ def always_bytes(models_bytes: int) -> int:
 
 def memory_shares(memory_bytes: int, models_bytes: int) -> str:
     """Describe the memory that there is, and what counts towards it."""
-    models, always = math.ceil(models_bytes / MEGABYTE), always_bytes(models_bytes) // MEGABYTE
+    models = math.ceil(models_bytes / MEGABYTE)
+    always = always_bytes(models_bytes) // MEGABYTE
     return (
         f"{memory_bytes // MEGABYTE} MB of memory (the models count as {MODEL_FACTOR} x {models} MB, "
         f"what always runs as {always} MB, a worker as {WORKER_BYTES // MEGABYTE} MB)"

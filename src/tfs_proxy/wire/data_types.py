@@ -34,7 +34,8 @@ def data_type_name(number: int) -> str:
 MAX_RANK = 254
 """Most dimensions of TensorFlow's tensors."""
 
-_DIM, _UNKNOWN_RANK = 2, 3
+_DIM = 2
+_UNKNOWN_RANK = 3
 _SIZE = 1
 
 

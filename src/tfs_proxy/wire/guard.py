@@ -7,7 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
-ORIGIN, HOST, PREFLIGHT, PASSES = "origin", "host", "preflight", ""
+ORIGIN = "origin"
+HOST = "host"
+PREFLIGHT = "preflight"
+PASSES = ""
 """Verdicts: the page or the Host is refused, a preflight of an allowed page is answered, all else passes."""
 
 REFUSALS: Final = {
@@ -25,7 +28,8 @@ MANAGEMENT: Final = r"^/models(?:/[^/]+)?$"
 """Paths that load and unload models; at them the guard holds at any address."""
 
 _OWN_NAMES = r"(?:[a-z0-9_-]+\.)*localhost|127(?:\.[0-9]{1,3}){3}|\[::1\]|host\.docker\.internal"
-_LINE, _DEFAULT_PORT = r"[^\n]*\n", "(?::(?:80|443))?"
+_LINE = r"[^\n]*\n"
+_DEFAULT_PORT = "(?::(?:80|443))?"
 
 Header = Callable[[str], str | None]  # by its name in lower case
 
@@ -48,7 +52,8 @@ class Guard(Struct, frozen=True):
 
     def rules(self) -> Iterator[tuple[str, str]]:
         """Patterns of `NGINX_KEY` with their verdicts: the first match counts, without one it is ORIGIN."""
-        names, of = "|".join((_OWN_NAMES, *map(re.escape, self.hosts))), "*" if self.is_local else "+"
+        names = "|".join((_OWN_NAMES, *map(re.escape, self.hosts)))
+        of = "*" if self.is_local else "+"
         if self.is_local or self.is_endpoint:  # for an endpoint that others reach, of pages alone
             yield rf"^(?:{_LINE}){{3}}[^\n]{of}\n(?!(?:(?i:{names})(?::[0-9]*)?)?\n)", HOST
         yield r"^OPTIONS \n[^\n]", PREFLIGHT

@@ -21,7 +21,8 @@ DECODED = "X-Tfs-Proxy-Decoded"
 NGINX_ID = "X-Tfs-Proxy-Request"
 """Header from nginx: a request's id, the time of sending, and `AGAIN` or `SENT` if someone had it before."""
 
-AGAIN, SENT = "again", "sent"
+AGAIN = "again"
+SENT = "sent"
 """The first worker of this request did not answer, or a model server did not."""
 
 IS_SAMPLED = "X-Tfs-Proxy-Sampled"
@@ -33,7 +34,8 @@ SERVED_NAME = "X-Tfs-Proxy-Model"
 IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
 """Header from nginx with the number of its requests in flight, including those that wait for a worker."""
 
-AUTHORIZATION, API_KEY = "Authorization", "X-Api-Key"
+AUTHORIZATION = "Authorization"
+API_KEY = "X-Api-Key"
 """Headers of a caller's key."""
 
 CALLER = "X-Tfs-Proxy-Caller"

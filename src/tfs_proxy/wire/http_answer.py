@@ -22,7 +22,8 @@ _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\Z")
 _LENGTH = re.compile(r"[0-9]{1,15}\Z")
 
-_KNOWN_LINES, _KNOWN_LINE_BYTES = 256, 128
+_KNOWN_LINES = 256
+_KNOWN_LINE_BYTES = 128
 Read = TypeVar("Read")
 
 Receive = Callable[[], bytes]
@@ -70,7 +71,8 @@ def read_coming(receive: Receive) -> ComingAnswer:
 
 
 def _coming_parts(status: int, headers: "_Headers", buffer: bytes, receive: Receive) -> Iterator[bytes]:
-    codings, lengths = _values(headers, "transfer-encoding"), _values(headers, "content-length")
+    codings = _values(headers, "transfer-encoding")
+    lengths = _values(headers, "content-length")
     if [coding.lower() for coding in codings] == ["chunked"] and not lengths:
         yield from _chunks(buffer, receive)
     elif codings or lengths or status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
@@ -94,7 +96,8 @@ def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":
             raise BrokenAnswer("its head is too long")
         first, *lines = buffer[:end].split(b"\r\n")
         version, status = _read_status(first)
-        headers, buffer = [_read_header(line) for line in lines], buffer[end + 4 :]
+        headers = [_read_header(line) for line in lines]
+        buffer = buffer[end + 4 :]
         if status == HTTPStatus.SWITCHING_PROTOCOLS:
             raise BrokenAnswer("it switches protocols")
         if status >= HTTPStatus.OK:
@@ -134,7 +137,8 @@ def _read_header(line: bytes) -> _Header:
     header = _HEADER_LINE.match(line)
     if header is None:
         raise BrokenAnswer("a header can't be read")
-    name, value = header[1].decode("latin-1"), header[2].decode("latin-1")
+    name = header[1].decode("latin-1")
+    value = header[2].decode("latin-1")
     return _Header(name.lower(), name, value)
 
 
@@ -146,12 +150,14 @@ def _read_body(status: int, headers: _Headers, buffer: bytes, receive: Receive) 
     """Body, the bytes after it, and True if its end is known without the connection's."""
     if status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
         return b"", buffer, True
-    codings, lengths = _values(headers, "transfer-encoding"), set(_values(headers, "content-length"))
+    codings = _values(headers, "transfer-encoding")
+    lengths = set(_values(headers, "content-length"))
     if codings:
         if lengths or [coding.lower() for coding in codings] != ["chunked"]:
             raise BrokenAnswer("its length is given in two ways, or in a way that is not known")
         # One buffer: each chunk may be a byte, whose object takes thirty.
-        body, chunks = bytearray(), _chunks(buffer, receive)
+        body = bytearray()
+        chunks = _chunks(buffer, receive)
         while True:
             try:
                 body += next(chunks)
@@ -175,7 +181,8 @@ def _more(receive: Receive) -> bytes:
 def _read_exactly(length: int, buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
     if len(buffer) == length:
         return buffer, b""
-    parts, have = [buffer], len(buffer)
+    parts = [buffer]
+    have = len(buffer)
     while have < length:
         part = _more(receive)
         parts.append(part)

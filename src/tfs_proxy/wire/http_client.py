@@ -47,7 +47,9 @@ class Deadline:
     __slots__ = ("_end", "_seconds", "_server", "_write_seconds")
 
     def __init__(self, server: str, seconds: float, write_seconds: float) -> None:
-        self._server, self._seconds, self._write_seconds = server, seconds, write_seconds
+        self._server = server
+        self._seconds = seconds
+        self._write_seconds = write_seconds
         self._end = time.monotonic() + seconds
 
     def to_write(self) -> float:
@@ -106,8 +108,12 @@ class Exchange:
         most_bytes: int,
         look: Look | None,
     ) -> None:
-        self._server, self._most_bytes, self._look = server, most_bytes, look
-        self._head, self._body, self._limit = head, body, limit
+        self._server = server
+        self._most_bytes = most_bytes
+        self._look = look
+        self._head = head
+        self._body = body
+        self._limit = limit
 
     @property
     def streams(self) -> bool:
@@ -152,7 +158,8 @@ class Exchange:
         if not isinstance(self._body, bytes) or len(self._head) + len(self._body) > _AT_ONCE_BYTES:
             set_timeout(self._connection, seconds, SO_SNDTIMEO)
         try:
-            send, body = self._connection.sendall, self._body
+            send = self._connection.sendall
+            body = self._body
             if not isinstance(body, bytes):
                 send(self._head)
                 for piece in filter(None, body()):
@@ -237,7 +244,8 @@ class ConnectionPool:
         server: str = error_body.MODEL_SERVER,
         most_bytes: int | None = None,
     ) -> None:
-        self._host, self._port = host, port
+        self._host = host
+        self._port = port
         self._host_header = f"Host: {authority(host, port)}\r\n"
         self._timeouts = timeouts
         self._idle: deque[socket.socket] = deque()

@@ -178,9 +178,11 @@ def head_of(scope: Message) -> HttpRequest:
     """Request without its body; values of a repeated header are joined by commas."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
-        key, text = name.decode("latin-1"), value.decode("latin-1")
+        key = name.decode("latin-1")
+        text = value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    path, query = scope["raw_path"].decode("ascii", "replace"), scope["query_string"].decode("latin-1")
+    path = scope["raw_path"].decode("ascii", "replace")
+    query = scope["query_string"].decode("latin-1")
     return HttpRequest(scope["method"], path, headers, query=query)
 
 
@@ -196,7 +198,8 @@ async def _read(request: HttpRequest, receive: Receive, limit: int) -> bytes:
         return b""
     if int(request.headers.get("content-length", 0)) > limit:
         raise _TooLarge
-    body, more = bytearray(), True
+    body = bytearray()
+    more = True
     while more:
         part, more = await _part(receive)
         body += part

@@ -190,7 +190,9 @@ def _parse(text: str) -> MediaType | None:
     head = _TYPE.match(text)
     if head is None:
         return None
-    name, end, parameters = head[1].lower(), head.end(), {}
+    name = head[1].lower()
+    end = head.end()
+    parameters = {}
     while end < len(text):
         parameter = _PARAMETER.match(text, end)
         if parameter is None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, UnsupportedMediaType, from_client
 from tfs_proxy.wire.media_types import QUALITY
 
-GZIP, DEFLATE = "gzip", "deflate"
+GZIP = "gzip"
+DEFLATE = "deflate"
 LEAST_PACKED_BYTES = 1024
 _GZIP_NAMES = {GZIP, "x-gzip"}
 _WINDOW = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
@@ -121,7 +122,9 @@ def unpacked_pieces(read: Read, encoding: str, most_members: int | None = None) 
     Raises BadInput if it is damaged, cut off, or has more than ``most_members``.
     """
     most_members = most_members or (_MAX_MEMBERS if encoding == GZIP else 1)
-    position, members, packed = 0, 0, read(_SLICE_BYTES)
+    position = 0
+    members = 0
+    packed = read(_SLICE_BYTES)
     while packed:
         members += 1
         if members > most_members:

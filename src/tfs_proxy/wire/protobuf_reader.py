@@ -5,7 +5,10 @@ https://protobuf.dev/programming-guides/encoding/ has the format.
 
 from collections.abc import Iterator
 
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+LENGTH = 2
+FIXED32 = 5
 """Values of the low three bits of a field's tag."""
 
 NOTHING = memoryview(b"")
@@ -25,7 +28,8 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
     A number's content is its own bytes: see `read_varint`. Raises MalformedProtobuf.
     """
-    at, end = 0, len(message)
+    at = 0
+    end = len(message)
     while at < end:
         tag, at = varint_at(message, at)
         kind = tag & 7

@@ -15,14 +15,22 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 GET: Final = ("GET", "HEAD")
 POST: Final = ("POST",)
-OTHER_ROUTE, OTHER_METHOD, OTHER_STATUS = "other", "_OTHER", "other"
-INPUT_NAMES, OUTPUT_NAMES = "x-inputs", "x-outputs"
+OTHER_ROUTE = "other"
+OTHER_METHOD = "_OTHER"
+OTHER_STATUS = "other"
+INPUT_NAMES = "x-inputs"
+OUTPUT_NAMES = "x-outputs"
 """Extensions of an operation of the OpenAPI document: the signature for which CSV is read and written."""
 
-_WORKER, _SUPERVISOR, _MODEL_SERVER = "worker", "supervisor", "model server"
-_BY_WORKERS, _BY_MODEL_SERVERS = (_WORKER, _WORKER, ""), (_MODEL_SERVER, _MODEL_SERVER, "")
-_BY_RUN, _OF_MANY = (_SUPERVISOR, _SUPERVISOR, ""), ("", _SUPERVISOR, "")
-_BY_WORKERS_OF_ONE, _EVERYWHERE = (_WORKER, _SUPERVISOR, ""), (_SUPERVISOR,) * 3
+_WORKER = "worker"
+_SUPERVISOR = "supervisor"
+_MODEL_SERVER = "model server"
+_BY_WORKERS = (_WORKER, _WORKER, "")
+_BY_MODEL_SERVERS = (_MODEL_SERVER, _MODEL_SERVER, "")
+_BY_RUN = (_SUPERVISOR, _SUPERVISOR, "")
+_OF_MANY = ("", _SUPERVISOR, "")
+_BY_WORKERS_OF_ONE = (_WORKER, _SUPERVISOR, "")
+_EVERYWHERE = (_SUPERVISOR,) * 3
 """Processes that answer with one archive, with many models, and in a pipeline."""
 
 
@@ -149,16 +157,17 @@ LOADED, SERVED, REACHABLE = (
 )
 """Paths that nginx asks when a model has no gate: by its name, that of its model server, or either."""
 
-PREDICTION_SERVICE, GET_MODEL_STATUS = (
-    "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/GetModelStatus")
-OPEN_INFERENCE, REFLECTION = (
-    "/inference.GRPCInferenceService/", "/grpc.reflection.v1alpha.ServerReflection/")
+PREDICTION_SERVICE = "/tensorflow.serving.PredictionService/"
+GET_MODEL_STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+OPEN_INFERENCE = "/inference.GRPCInferenceService/"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/"
 GRPC_SERVICES = (
     "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService",
     "inference.GRPCInferenceService", "grpc.health.v1.Health")
 HEALTH_CHECK, HEALTH_WATCH = (
     Route(f"/grpc.health.v1.Health/{name}", POST, _BY_RUN, is_probe=True) for name in ("Check", "Watch"))
-HEALTH_DOORS, GRPC_HEALTH_DOORS = (PING, LIVENESS, LIVE, READY), (HEALTH_CHECK, HEALTH_WATCH)
+HEALTH_DOORS = (PING, LIVENESS, LIVE, READY)
+GRPC_HEALTH_DOORS = (HEALTH_CHECK, HEALTH_WATCH)
 """Doors that need neither key nor certificate: platforms that ask them have none."""
 ONE_ARCHIVE, MANY_MODELS, PIPELINE = range(3)
 """Columns of ``answered_by``."""
@@ -183,7 +192,8 @@ _OTHERS: Final = [route for route in TABLE if not route.is_exact and route.label
 _ANY_OTHER: Final = re.compile("|".join(f"({route.regex('[^/]+')})" for route in _OTHERS))
 _NOWHERE: Final = Route("", (), (), is_other=True)
 _METHODS: Final = {method.value: method.value for method in HTTPMethod}
-_LOWEST_STATUS, _HIGHEST_STATUS = 100, 599
+_LOWEST_STATUS = 100
+_HIGHEST_STATUS = 599
 
 
 def path_of(target: str) -> str:

@@ -97,7 +97,8 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
 
     def __init__(self, watch: DeadlineWatch, known: Container[str], **options: Any) -> None:
         super().__init__(**options)
-        self.watch, self.known = watch, known
+        self.watch = watch
+        self.known = known
         self.held = ExitStack()
 
     def close(self) -> None:
@@ -133,7 +134,8 @@ def create_app(
     known = {deployment.default_model, *deployment.models}
     app = ContainerApp(watch, known, middleware=[Entrance(deployment)])
     install(app, one_of_many=deployment.loaded_as is not None)
-    bodies, plane = BodyReader(deployment, ledger), None
+    bodies = BodyReader(deployment, ledger)
+    plane = None
     if upstream is not None:
         if owns_upstream:
             app.held.callback(upstream.close)

@@ -48,7 +48,8 @@ class BodyInParts(io.RawIOBase):
         if self._limit_bytes is not None and (self._length or 0) > self._limit_bytes:
             raise too_large(self._limit_bytes)
         encoding = read_encoding(req.get_header("Content-Encoding"))
-        self._stream, self._socket = req.stream, req.env.get(SOCKET)
+        self._stream = req.stream
+        self._socket = req.env.get(SOCKET)
         self._watch = watch
         self._received_bytes = 0
         pieces = iter(lambda: self._receive(PIECE_BYTES), b"")
@@ -75,7 +76,8 @@ class BodyInParts(io.RawIOBase):
             self.error = error
             raise
         count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
         return count
 
     def keep(self) -> None:
@@ -158,7 +160,8 @@ class InvocationsInParts(ScriptInvocations):
         write_reply(resp, reply)
         if isinstance(reply.body, bytes):
             resp.content_length = len(reply.body)
-        resp.data, resp.stream = None, AnswerBeforeTheEnd(pieces, req)
+        resp.data = None
+        resp.stream = AnswerBeforeTheEnd(pieces, req)
 
     def _pieces(self, reply: ScriptReply, body: BodyInParts) -> Iterable[bytes]:
         """Body of the answer, for which a stream may still read; raises the error of ``body``."""

@@ -23,13 +23,17 @@ from tfs_proxy.worker.gunicorn_workers.boundary import WsgiApp
 
 log = logging.getLogger(__name__)
 
-MEMORY_BYTES, PIECE_BYTES = 32 * MEGABYTE, 1024
+MEMORY_BYTES = 32 * MEGABYTE
+PIECE_BYTES = 1024
 """Memory for captured bodies in a worker, and that of a body or piece of an answer besides its bytes."""
 
-FILE_BYTES, FILE_SECONDS, FOLDER_BYTES = 16 * MEGABYTE, 600.0, 1024 * MEGABYTE
+FILE_BYTES = 16 * MEGABYTE
+FILE_SECONDS = 600.0
+FOLDER_BYTES = 1024 * MEGABYTE
 """Size and age from which on another file is begun, and the size of all files."""
 
-FLUSH_SECONDS, WARNING_SECONDS = 5.0, 60.0
+FLUSH_SECONDS = 5.0
+WARNING_SECONDS = 60.0
 _NAME, _ATTRIBUTES, _INFERENCE_ID = map(wsgi_name, (SERVED_NAME, CUSTOM_ATTRIBUTES, INFERENCE_ID))
 
 
@@ -41,7 +45,8 @@ class Capture:
 
     def __init__(self, options: CaptureOptions) -> None:
         self.written = self.dropped = 0
-        self._options, self._folder = options, Path(options.folder)
+        self._options = options
+        self._folder = Path(options.folder)
         self._files: dict[str, tuple[Path, float, int]] = {}
         self._queue: SimpleQueue[tuple[str, bytes, int] | None] = SimpleQueue()
         self._free_bytes = MEMORY_BYTES
@@ -91,7 +96,8 @@ class Capture:
         taken = 0
         try:
             yield b""
-            (status, headers), body = began, environ[BODY]
+            status, headers = began
+            body = environ[BODY]
             is_kept = status < "400" and body is not None and self._take(PIECE_BYTES + len(body))
             taken = PIECE_BYTES + len(body) if is_kept else 0
             for piece in pieces:
@@ -152,7 +158,8 @@ class Capture:
                     megabytes = FOLDER_BYTES // MEGABYTE
                     log.info("data capture: %s is removed, the oldest of %d MB", files.pop(0), megabytes)
             text = time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime(now))
-            path, began = self._folder / model / f"{text}-{uuid4().hex}{ENDING}", now
+            path = self._folder / model / f"{text}-{uuid4().hex}{ENDING}"
+            began = now
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab", buffering=0) as file:  # for each line: someone may have moved the file away
             self._files[model] = path, began, file.tell()

@@ -69,7 +69,8 @@ class PageFacts:
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with models, versions and signatures, read anew: there may be a new version."""
-        deployment, labels = self._deployment, {}
+        deployment = self._deployment
+        labels = {}
         for name in deployment.models:  # the settings give labels also to models without the version
             found = {each: self._signatures(Target(name, label=each)) for each in deployment.version_labels}
             labels[name] = {each: of for each, of in found.items() if of["signatures"]}
@@ -132,5 +133,6 @@ def add_routes(
 
 
 def _write(resp: falcon.Response, file: StaticFile) -> None:
-    resp.data, resp.content_type = file.body, file.content_type
+    resp.data = file.body
+    resp.content_type = file.content_type
     resp.set_headers(dict(file.headers))

@@ -53,11 +53,15 @@ def _bodies(script: Script | ScriptModel | None) -> ScriptBodies | None:
     if script is None:
         return None
     if isinstance(script, Script):
-        default, alone = BY_SIGNATURE, script.handler is not None
-        reads, writes = script.input_handler, script.output_handler
+        default = BY_SIGNATURE
+        alone = script.handler is not None
+        reads = script.input_handler
+        writes = script.output_handler
     else:
-        default, alone = OF_ARRAYS, script.transform_fn is not None
-        reads, writes = script.input_fn, script.output_fn
+        default = OF_ARRAYS
+        alone = script.transform_fn is not None
+        reads = script.input_fn
+        writes = script.output_fn
     ast_names = read_ast_names(Path(script.path))
     return ScriptBodies(
         reads=BY_SCRIPT if alone or reads else default,

@@ -69,7 +69,8 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
         resp.set_header("Connection", "close")
     if isinstance(error, BEFORE_THE_END) or "may_have_more" in req.context:
         body = resp.data or b""
-        resp.data, resp.content_length = None, len(body)
+        resp.data = None
+        resp.content_length = len(body)
         resp.stream = AnswerBeforeTheEnd([body], req)
 
 

@@ -79,7 +79,8 @@ def _warm_up(
             frame = next(tfrecords(file, max_bytes=LONGEST_RECORD_BYTES))
         request = PredictionLog.FromString(bytes(frame.payload)).predict_log.request
         inputs = {name: to_array(tensor) for name, tensor in request.inputs.items()}
-        signature, arrays = request.model_spec.signature_name or DEFAULT_SIGNATURE, tuple(inputs.values())
+        signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
+        arrays = tuple(inputs.values())
         plain = signature == DEFAULT_SIGNATURE and len(arrays) == 1 and arrays[0].dtype.kind in NUMBERS
         body = write_npy(arrays[0]) if plain else None
         for _ in range(CALLS):

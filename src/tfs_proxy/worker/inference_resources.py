@@ -136,7 +136,9 @@ class ReadyResource:
     method = "GET"
 
     def __init__(self, deployment: Deployment, serves: Serves | None, ask: AskControlApi | None) -> None:
-        self._deployment, self._serves, self._ask = deployment, serves, ask
+        self._deployment = deployment
+        self._serves = serves
+        self._ask = ask
 
     def on_get(
         self, _req: falcon.Request, resp: falcon.Response, model: str, version: str | None = None

@@ -43,7 +43,9 @@ class ModelInvocations:
     method = "POST"
 
     def __init__(self, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> None:
-        self._deployment, self._bodies, self._plane = deployment, bodies, plane
+        self._deployment = deployment
+        self._bodies = bodies
+        self._plane = plane
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer by the rules of docs/reference/sagemaker.md and docs/reference/aws-container.md."""
@@ -66,7 +68,9 @@ class ModelInvocations:
                 return
             body = Body(data, req.content_type, budget)
             encoded = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
-        resp.status, resp.data, resp.content_type = encoded.status, encoded.body, encoded.content_type
+        resp.status = encoded.status
+        resp.data = encoded.body
+        resp.content_type = encoded.content_type
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
         """Answer in the protocol's types; ``name`` is the client's name of the model.
@@ -108,7 +112,9 @@ class ScriptInvocations:
     def __init__(
         self, deployment: Deployment, bodies: BodyReader, caller: "ScriptCaller | ScriptModelCaller"
     ) -> None:
-        self._deployment, self._bodies, self._caller = deployment, bodies, caller
+        self._deployment = deployment
+        self._bodies = bodies
+        self._caller = caller
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer by the rules of docs/reference/aws-container.md."""
@@ -174,7 +180,8 @@ class ScriptInvocations:
 
 def write_reply(resp: falcon.Response, reply: "ScriptReply") -> None:
     """Answer with a script's reply, in pieces if it is a stream."""
-    resp.status, resp.content_type = reply.status, reply.content_type
+    resp.status = reply.status
+    resp.content_type = reply.content_type
     for name, value in reply.headers.items():
         resp.append_header(name, value)
     if isinstance(reply.body, bytes):

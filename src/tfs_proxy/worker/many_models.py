@@ -37,7 +37,8 @@ class _ModelApp:
     """App of one model, which outlives the requests in flight."""
 
     def __init__(self, path: Path, app: ContainerApp, models: Collection[str]) -> None:
-        self.app, self.models = app, models
+        self.app = app
+        self.models = models
         self._path = path
         self._lock = threading.Lock()
         self._under_way = 0
@@ -69,7 +70,9 @@ class ManyModelsApp:
         self.first_call: threading.Thread | None = None
         self.health = None
         self.held = ExitStack()
-        self._folder, self._create, self._forget = folder, create, forget
+        self._folder = folder
+        self._create = create
+        self._forget = forget
         self._file_name = Workspace(folder).deployment.name
         self._apps: dict[FileId, _ModelApp] = {}
         self._making = threading.Lock()
@@ -84,7 +87,8 @@ class ManyModelsApp:
         try:
             # Locked until it is closed.
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            status, model_app = os.fstat(descriptor), None
+            status = os.fstat(descriptor)
+            model_app = None
             # Removed before it was locked, it is gone: the supervisor does not wait for this request.
             if status.st_nlink:
                 file_id = status.st_ino, status.st_mtime_ns

@@ -56,7 +56,8 @@ class MemoryLedger:
                 os.lockf(descriptor, os.F_LOCK, 0)  # against all other processes
                 content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
                 slots = list(_SLOT.iter_unpack(content[: len(content) // _SLOT.size * _SLOT.size]))
-                own, pids = os.getpid(), [pid for pid, _ in slots]
+                own = os.getpid()
+                pids = [pid for pid, _ in slots]
                 if limit_bytes is not None:
                     others = sum(held for pid, held in slots if held and pid != own and not has_ended(pid))
                     if others + self._held + size_bytes > limit_bytes:

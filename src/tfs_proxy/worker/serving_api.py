@@ -47,7 +47,9 @@ class ServingApi:
         with self._bodies.budget() as budget:
             body = self._bodies.read(req, budget) or (b"" if req.method == "POST" else None)
             answer = self._pass_on(req.method, path, body, headers)
-        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        resp.status = answer.status
+        resp.data = answer.body
+        resp.content_type = None
         if req.method == "GET" and answer.ok and STATUS_OF_MODEL.fullmatch(path):
             # KServe's ``ready``, too: true if a version of it serves.
             fields = {**json.loads(answer.body), "ready": has_available(answer.body)}
@@ -75,7 +77,9 @@ def add_relay(
             body = bodies.read(req, budget)
         headers = {"Accept": accept} if (accept := req.get_header("Accept")) else {}
         answer = ask("GET" if req.method == "HEAD" else req.method, req.path, body, headers)
-        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        resp.status = answer.status
+        resp.data = answer.body
+        resp.content_type = None
         for name in ANSWERED:
             if (value := answer.header(name)) is not None:
                 resp.set_header(name, value)

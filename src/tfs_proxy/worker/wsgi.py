@@ -14,8 +14,10 @@ from tfs_proxy.worker.memory_ledger import WAIT_SECONDS, MemoryLedger
 
 
 def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
-    control, deployment = workspace.control_socket, fetch_deployment(workspace.control_socket)
-    times, decoded_bytes = deployment.times, deployment.bodies.decoded_bytes
+    control = workspace.control_socket
+    deployment = fetch_deployment(workspace.control_socket)
+    times = deployment.times
+    decoded_bytes = deployment.bodies.decoded_bytes
     ledger = MemoryLedger(workspace.memory_ledger, decoded_bytes, min(WAIT_SECONDS, times.wait_seconds))
     create = partial(create_app, ledger=ledger)
     create_whole = partial(create, ask_control_api=partial(ask, control))
@@ -30,7 +32,8 @@ def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
 
     servers = BinaryUpstream(deployment.instances, times.request_seconds, ledger.count)
     upstream = Recovering(servers, partial(settled, control), times)
-    pass_on, serves = upstream.patient(servers.pass_on), servers.serves
+    pass_on = upstream.patient(servers.pass_on)
+    serves = servers.serves
     if deployment.many_models is not None:
 
         def create_one(one: Deployment) -> ContainerApp:

@@ -35,7 +35,8 @@ from tfs_proxy.wire.media_types import MediaType, shown
 CHUNK_ROWS = 4096
 HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
 _ABSENT_HINT = " Row 1 is a header: if it is a record, send Content-Type: text/csv; header=absent."
-_SHOWN_CHARACTERS, _SHOWN_NAMES = 40, 10
+_SHOWN_CHARACTERS = 40
+_SHOWN_NAMES = 10
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?", re.ASCII)
 _MOST_DIGITS = 40
 NUMBER = re.compile(
@@ -139,7 +140,8 @@ def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
 
     Where that is known, it may name more, which is refused: numbers, or texts that are one column.
     """
-    names, inputs = {signature.alias(cell.strip()) for cell in row}, signature.inputs
+    names = {signature.alias(cell.strip()) for cell in row}
+    inputs = signature.inputs
     if dialect.header is not None or not names & inputs.keys():
         return False
     spec = next(iter(inputs.values())) if len(inputs) == 1 else None
@@ -185,7 +187,8 @@ def _columns(
     for position, name in enumerate(header):
         found.setdefault(name.strip(), []).append(position)
     positions = signature.by_alias(found)
-    unknown, missing = positions.keys() - signature.inputs.keys(), signature.inputs.keys() - positions.keys()
+    unknown = positions.keys() - signature.inputs.keys()
+    missing = signature.inputs.keys() - positions.keys()
     if len(signature.inputs) == 1 and (any_names or not unknown):
         return None
     if unknown or missing:
@@ -207,7 +210,8 @@ def _decode_rows(
 ) -> Batch:
     """Turn rows into arrays a chunk at a time, so that memory follows the arrays, not the text."""
     chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in signature.inputs}
-    width, count = 0, 0
+    width = 0
+    count = 0
     while chunk := _chunk(rows, count, width, signature, columns):
         width = len(chunk[0])
         named = width if columns is None else sum(map(len, columns.values()))
@@ -280,9 +284,11 @@ def _typed(
         with np.errstate(over="ignore"):
             return np.array(values, dtype).reshape(shape)
     except OverflowError:
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        low = np.iinfo(dtype).min
+        high = np.iinfo(dtype).max
         odd = next(i for i, value in enumerate(values) if not low <= value <= high)
-        row, position = odd // shape[1] + origin[0] + 1, origin[1][odd % shape[1]]
+        row = odd // shape[1] + origin[0] + 1
+        position = origin[1][odd % shape[1]]
         value = from_client(values[odd])
         raise BadInput(
             f"Row {row}, column {position + 1}: {value} is out of the range of {spec.dtype}."

@@ -83,7 +83,8 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
         if feature is None:
             names = from_client(", ".join(sorted(record))[:200] or "none")
             raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names}.')
-        wanted, values = _wanted(feature, spec, len(records)), feature.values
+        wanted = _wanted(feature, spec, len(records))
+        values = feature.values
         # Such records have no type for booleans.
         if spec.dtype == "DT_BOOL" and values.dtype.kind == "i" and bool(np.isin(values, (0, 1)).all()):
             values = values.astype(np.bool_)
@@ -203,7 +204,8 @@ def _record(payload: bytes, number: int, budget: MemoryBudget) -> Record:
     features = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind") or "int64_list"
-        listed, subject = getattr(feature, kind).value, f'Record {number}, feature "{name}",'
+        listed = getattr(feature, kind).value
+        subject = f'Record {number}, feature "{name}",'
         features[name] = Feature(_values(listed, _DTYPES[kind], budget, subject))
     return features
 

@@ -114,7 +114,8 @@ def _value(part: FormPart, number: int, spec: TensorSpec | None, budget: MemoryB
     try:
         (value,) = documents(part.data, budget)
     except (BadInput, ValueError):
-        name, text = media.shown(part.name), media.shown(part.data[:100].decode(errors="replace"))
+        name = media.shown(part.name)
+        text = media.shown(part.data[:100].decode(errors="replace"))
         raise BadInput(
             f"The part {name} of record {number} is {text}, and no JSON value such as 0.5 or [1, 2]."
         ) from None

@@ -64,7 +64,8 @@ def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]
     Raises BadInput naming record (from 1) and byte if a checksum is wrong or the stream ends
     inside a record, and PayloadTooLarge before reading one whose payload has over ``max_bytes``.
     """
-    offset, number = 0, 1
+    offset = 0
+    number = 1
     while head := stream.read(TFRECORD_HEAD.size):
         record = f"TFRecord {number}, at byte {offset},"
         if len(head) < TFRECORD_HEAD.size:
@@ -94,7 +95,8 @@ def recordio(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
     wrong or the stream ends inside a record, and PayloadTooLarge before reading one of over
     ``max_bytes``.
     """
-    offset, number = 0, 1
+    offset = 0
+    number = 1
     while head := stream.read(RECORDIO_HEAD.size):
         frame = _recordio_record(stream, head, offset, number, max_bytes)
         yield frame
@@ -104,15 +106,18 @@ def recordio(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
 
 def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, max_bytes: int | None) -> Frame:
     record = f"RecordIO record {number}, at byte {offset},"
-    framed, payloads = [], []
-    size, wanted = 0, (_WHOLE, _FIRST)
+    framed = []
+    payloads = []
+    size = 0
+    wanted = (_WHOLE, _FIRST)
     while True:
         if len(head) < RECORDIO_HEAD.size:
             raise BadInput(f"{record} is cut off: the data ends inside it.")
         magic, word = RECORDIO_HEAD.unpack(head)
         if magic != RECORDIO_MAGIC:
             raise BadInput(f"{record} has no magic number: this is not RecordIO, or it is damaged.")
-        flag, length = word >> _RECORDIO_LENGTH_BITS, word & _RECORDIO_LENGTH_MASK
+        flag = word >> _RECORDIO_LENGTH_BITS
+        length = word & _RECORDIO_LENGTH_MASK
         if flag not in wanted:
             raise BadInput(f"{record} has a part out of order: the data is damaged.")
         size += length
@@ -125,7 +130,8 @@ def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, ma
         payloads.append(body[:length] if padded != length else body)
         if flag in {_WHOLE, _LAST}:
             return Frame(offset, b"".join(framed), _RECORDIO_MAGIC_BYTES.join(payloads))
-        size, wanted = size + 4, (_MIDDLE, _LAST)
+        size = size + 4
+        wanted = (_MIDDLE, _LAST)
         head = stream.read(RECORDIO_HEAD.size)
 
 

@@ -152,7 +152,8 @@ class Documents(Batch, frozen=True, kw_only=True):
                 "The model does not give one output record per input record, so several documents can't be "
                 "answered each by a line of its own: send each in a request of its own."
             )
-        lines, start = [], 0
+        lines = []
+        start = 0
         for part, key in zip(self.parts, self.keys, strict=True):
             own = {name: array[start : start + part.records] for name, array in outputs.items()}
             start += part.records
@@ -183,7 +184,8 @@ def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
         try:
             parts.append(_decoded(value, key, signature))
         except BadInput as error:
-            error.args, error.reason = (f"Document {number}: {error}",), f"Document {number}: {error.reason}"
+            error.args = (f"Document {number}: {error}",)
+            error.reason = f"Document {number}: {error.reason}"
             raise
     inputs = {name: _joined([part.inputs[name] for part in parts], parts) for name in signature.inputs}
     return Documents(inputs, sum(part.records for part in parts), parts=parts, keys=keys)

@@ -105,7 +105,8 @@ def _as_base64(name: str) -> bool:
 
 def lines_of_outputs(outputs: Outputs) -> bytes:
     """Write outputs, each ``[records, ...]``."""
-    names, text = sorted(outputs), []
+    names = sorted(outputs)
+    text = []
     for piece in by_records(outputs):
         columns = [rows(piece[name], as_base64=_as_base64(name)) for name in names]
         by_row = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))

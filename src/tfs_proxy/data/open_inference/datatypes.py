@@ -142,7 +142,8 @@ def elements(raw: Raw, count: int, subject: str, budget: MemoryBudget) -> Iterat
 
 
 def _split(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
-    position, end = 0, len(raw)
+    position = 0
+    end = len(raw)
     for number in range(count):
         start = position + _LENGTH.size
         position = start + _LENGTH.unpack_from(raw, position)[0] if start <= end else end + 1

@@ -47,10 +47,13 @@ class InferCodec:
         binary_type: Callable[[int], str] = lambda _: media.BYTES,
     ) -> None:
         self.answer_json_size: int | None = None
-        self._json_size, self._budget = json_size, budget
-        self._model, self._version = model, version
+        self._json_size = json_size
+        self._budget = budget
+        self._model = model
+        self._version = version
         self._binary_type = binary_type
-        self._request, self._body = InferRequest(), b""
+        self._request = InferRequest()
+        self._body = b""
 
     @property
     def is_binary(self) -> bool:
@@ -60,7 +63,8 @@ class InferCodec:
     def read(self, body: bytes) -> InferRequest:
         """Read the request, which is cached; raises as `read_request` does."""
         if not self._body or body != self._body:
-            self._request, self._body = read_request(body, self._json_size, self._budget), body
+            self._request = read_request(body, self._json_size, self._budget)
+            self._body = body
         return self._request
 
     def timeout_seconds(self, body: bytes) -> float | None:

@@ -98,7 +98,8 @@ class InferRequest(Struct, frozen=True):
         """Make the inputs for a model; raises BadInput naming the input that does not fit its signature."""
         if self.raw is not None:
             return _raw_batch(self.raw, signature)
-        given, takes = {each.name: each for each in self.inputs}, _listed(tuple(signature.inputs))
+        given = {each.name: each for each in self.inputs}
+        takes = _listed(tuple(signature.inputs))
         for name in (name for name in given if name not in signature.inputs):
             raise BadInput(f"{named('input', name)} is unknown: the model takes {takes}.")
         check_once(each.name for each in self.inputs)
@@ -147,7 +148,8 @@ def check_once(names: Iterable[str]) -> None:
 
 
 def _check(given: InferInput, spec: TensorSpec) -> None:
-    subject, wanted = named("input", given.name), datatype_of(spec)
+    subject = named("input", given.name)
+    wanted = datatype_of(spec)
     if wanted is None:
         raise BadInput(f"{subject} is {spec.dtype}, which this protocol does not carry.")
     if given.datatype is not wanted:
@@ -167,7 +169,8 @@ def _raw_batch(raw: bytes | memoryview, signature: Signature) -> Batch:
         takes = _listed(tuple(signature.inputs))
         raise BadInput(f"A body without JSON feeds a model of one input, but this one takes {takes}.")
     ((name, spec),) = signature.inputs.items()
-    subject, datatype = named("input", name), datatype_of(spec)
+    subject = named("input", name)
+    datatype = datatype_of(spec)
     if datatype is None:
         raise BadInput(f"{subject} is {spec.dtype}, which this protocol does not carry.")
     shape = _inferred(raw, datatype, spec, subject)

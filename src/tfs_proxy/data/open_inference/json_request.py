@@ -111,7 +111,8 @@ class _RequestReader:
         parameters = _parameters(element, subject)
         datatype = datatype_named(element.get("datatype"), subject)
         shape = infer_request.checked_shape(_listed(element.get("shape")), subject)
-        data, size = element.get("data"), parameters.get(infer_request.BINARY_DATA_SIZE)
+        data = element.get("data")
+        size = parameters.get(infer_request.BINARY_DATA_SIZE)
         if (data is None) == (size is None):
             which = "both" if size is not None else "neither"
             raise BadInput(
@@ -133,7 +134,8 @@ class _RequestReader:
             )
         if size > len(self._raw):
             raise BadInput(f"{subject} has {size} bytes of binary data, but only {len(self._raw)} are left.")
-        taken, self._raw = self._raw[:size], self._raw[size:]
+        taken = self._raw[:size]
+        self._raw = self._raw[size:]
         return taken
 
 

@@ -131,7 +131,8 @@ def _elements(name: str, array: Array) -> Iterator[str]:
 
 def _objects(outputs: Mapping[str, Array], count: int) -> Iterator[str]:
     """Yield the rows of several outputs, as many at once as make a piece."""
-    inner, outer = INDENT * 3, INDENT * 2
+    inner = INDENT * 3
+    outer = INDENT * 2
     elements = sum(array.size for array in outputs.values())
     step = max(1, PIECE_ELEMENTS * count // max(1, elements))
     for start in range(0, count, step):
@@ -205,7 +206,8 @@ def _bytes(flat: Array) -> list[bytes]:
 def _lists(texts: Texts, shape: Sequence[int], count: int) -> Texts:
     """Join elements into ``count`` lists of this shape, on one line."""
     for level in range(len(shape) - 1, -1, -1):
-        size, starts = shape[level], range(0, len(texts), shape[level] or 1)
+        size = shape[level]
+        starts = range(0, len(texts), shape[level] or 1)
         joined = [f"[{', '.join(texts[at : at + size])}]" for at in starts]
         texts = joined if size else ["[]"] * (count * prod(shape[:level]))
     return texts
@@ -224,9 +226,11 @@ _ESCAPED = {chr(code): f"\\u{code:04X}" for code in range(32)}
 _ESCAPED |= {letter: f"\\{name}" for letter, name in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)}
 
 
-FLOAT_DIGITS, DOUBLE_DIGITS = 9, 17
+FLOAT_DIGITS = 9
+DOUBLE_DIGITS = 17
 _FEW = 6
-_LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
+_LEAST_PLAIN = 1e-4
+_MOST_PLAIN = 1e6
 """Range in which ``%g`` writes a number of six digits without an exponent."""
 
 
@@ -283,6 +287,8 @@ def _formatted(values: Array) -> list[str]:
 
 
 def _in_json(text: str, value: float) -> str:
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     return text if "." in text or "e" in text else f"{text}.0"

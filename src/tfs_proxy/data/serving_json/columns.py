@@ -62,7 +62,8 @@ def flattened(values: Sequence[Any]) -> tuple[Sequence[Any], list[int], set[type
     Raises Irregular.
     """
     # Level by level in C (map, chain), 5 ms for 150,000 numbers three levels deep.
-    level, shape = values, [len(values)]
+    level = values
+    shape = [len(values)]
     while True:
         types = set(map(type, level))
         if list not in types:

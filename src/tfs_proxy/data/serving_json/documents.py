@@ -157,7 +157,9 @@ def _check_surrogates(text: str, read: Any, errors: str = "strict") -> None:
         raise BadInput("A string of the body has half a surrogate pair (\\ud800 to \\udfff).") from None
 
 
-_NAN, _INFINITY, _MINUS_INFINITY = b"NaN", b"Infinity", b"-Infinity"
+_NAN = b"NaN"
+_INFINITY = b"Infinity"
+_MINUS_INFINITY = b"-Infinity"
 
 BASE64 = "b64"
 """Only key of TF Serving's form of bytes in JSON."""

@@ -80,9 +80,11 @@ def _lists_of(
     """
     level = next((level for level, size in enumerate(shape) if size > 1), len(shape) - 1)
     budget.require(math.prod(shape[level + 1 :]) * PARSED_NUMBER_BYTES)
-    opened, closed = start - 1, end
+    opened = start - 1
+    closed = end
     for _ in range(level + 1):
-        opened, closed = body.index(b"[", opened + 1), body.rindex(b"]", start, closed)
+        opened = body.index(b"[", opened + 1)
+        closed = body.rindex(b"]", start, closed)
     outside = body[start : opened + 1] + body[closed:end]
     if outside.strip(_BRACKETS_OR_SPACE):
         yield b"?"  # a number stands outside of the lists
@@ -173,9 +175,11 @@ def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
     step = len(unit) + 1
     if not unit:
         return end - start + 1
-    count, position = 1, start + len(unit)
+    count = 1
+    position = start + len(unit)
     while skeleton.startswith(b"," + unit, position):
-        count, position = count + 1, position + step
+        count = count + 1
+        position = position + step
     return count
 
 
@@ -193,7 +197,8 @@ def _pieces(text: bytes, mark: bytes, end: int, start: int = 0, kept: int = 0) -
 def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:
     """Join ``size`` numbers of some JSON lists to one array; None if the lists hold anything else."""
     _, dtype = DTYPES[spec.dtype]
-    array, filled = np.empty(size, dtype), 0
+    array = np.empty(size, dtype)
+    filled = 0
     for piece in pieces:
         try:
             # The parsed list is released at once: until then the parser parses nothing else.

@@ -39,7 +39,8 @@ class VersionStatus(Struct):
 
     def change_state(self, state: VersionState, error: ServingError | None = None) -> None:
         """Go on to the next state; an error stays until a load ends well or starts over."""
-        self.state, self.error = state, error
+        self.state = state
+        self.error = error
         self.called_off &= state is not VersionState.START
 
     @property

@@ -32,7 +32,10 @@ from tfs_proxy.wire.protos import (
 )
 from tfs_proxy.wire.protos.tensors import data_type_of
 
-_INPUTS, _CLASSES, _SCORES, _OUTPUTS = "inputs", "classes", "scores", "outputs"
+_INPUTS = "inputs"
+_CLASSES = "classes"
+_SCORES = "scores"
+_OUTPUTS = "outputs"
 _MATRIX = 2
 
 Named = Mapping[str, Array]
@@ -67,7 +70,8 @@ def plan_for(signature: ServableSignature, method: str) -> Plan:
     """Plan of classify or regress with a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
-    classifies, count = method == CLASSIFY_METHOD, len(signature.outputs)
+    classifies = method == CLASSIFY_METHOD
+    count = len(signature.outputs)
     if count != 1 and not (classifies and count == 2):  # noqa: PLR2004
         raise invalid(
             f"Expected one or two output Tensors, found {count}"

@@ -19,7 +19,8 @@ class ProcessLedger:
     """Adds up what large requests reserve; used by all threads. One request alone has no limit here."""
 
     def __init__(self, limit_bytes: int = TOTAL_BYTES, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._limit_bytes, self._wait_seconds = limit_bytes, wait_seconds
+        self._limit_bytes = limit_bytes
+        self._wait_seconds = wait_seconds
         self._held = 0
         self._freed = threading.Condition()
 

@@ -87,7 +87,8 @@ class ServableSignature:
     """
 
     def __init__(self, name: str, message: SignatureDef, *, check_method: bool = False) -> None:
-        self.name, self.message = name, message
+        self.name = name
+        self.message = message
         self.checked = check_method
         self.unfit = ""
         if check_method and message.method_name not in _METHODS:
@@ -119,7 +120,8 @@ class Runner:
         self._inputs = tuple(ordered.values())
         self._kinds = [numpy_type(tensor.data_type) for tensor in self._inputs]
         self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
-        self._waits, self._turns = backend.waits, turns
+        self._waits = backend.waits
+        self._turns = turns
         self._under_way: list[None] = []
         self._is_slow = False
         self._preparing = threading.Lock()
@@ -155,7 +157,8 @@ class Runner:
             if not CALLER_WAITS.get()():
                 raise caller_left()
             self._under_way.append(None)
-            began, computed = perf_counter(), process_time()
+            began = perf_counter()
+            computed = process_time()
             try:
                 outputs = call(ordered)
             finally:
@@ -203,12 +206,14 @@ class LoadedServable:
         check_methods: bool = False,
     ) -> None:
         self._metrics = metrics or Metrics()
-        self.name, self.version = name, version
+        self.name = name
+        self.version = version
         self.signatures = {
             key: ServableSignature(key, message, check_method=check_methods)
             for key, message in signatures.items()
         }
-        self._backend, self._turns = backend, threading.Semaphore(backend.at_once)
+        self._backend = backend
+        self._turns = threading.Semaphore(backend.at_once)
         self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
         self._specs: dict[str, bytes] = {}
         self._lock = threading.Lock()

@@ -115,7 +115,10 @@ class RestApp:
     def __init__(
         self, catalog: Catalog, pool: Executor, metrics: Metrics, ledger: ProcessLedger, options: RestOptions
     ) -> None:
-        self._catalog, self._pool, self._metrics, self._ledger = catalog, pool, metrics, ledger
+        self._catalog = catalog
+        self._pool = pool
+        self._metrics = metrics
+        self._ledger = ledger
         self._options = options
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -139,11 +142,14 @@ class RestApp:
     async def _answer(
         self, scope: Mapping[str, Any], body: bytes, ledger: RequestLedger, receive: Receive
     ) -> RestAnswer:
-        began, method, path = perf_counter(), scope["method"], _target(scope)
+        began = perf_counter()
+        method = scope["method"]
+        path = _target(scope)
         outside = self._outside(path)
         if outside is not None:
             return outside
-        route, code = None, GrpcCode.OK
+        route = None
+        code = GrpcCode.OK
         try:
             route = match(method, path)
             answer = await self._act(route, scope["headers"], body, ledger, receive)

@@ -45,7 +45,8 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.protos import Example, Feature, Input
 from tfs_proxy.wire.protos.tensors import numpy_type
 
-_SHOWN_PIECES, _SHOWN_CHARACTERS = 1000, 1000
+_SHOWN_PIECES = 1000
+_SHOWN_CHARACTERS = 1000
 
 
 def read_object(body: bytes, budget: MemoryBudget) -> dict[str, Any]:
@@ -294,7 +295,8 @@ class Handler(ABC):
     """One request; it holds its servable from `read` to `close`."""
 
     def __init__(self, catalog: Catalog, route: Route) -> None:
-        self._catalog, self._route = catalog, route
+        self._catalog = catalog
+        self._route = route
         self._servable: LoadedServable | None = None
         self._runner: Runner | None = None
 

@@ -134,7 +134,8 @@ class _Arrival:
     """
 
     def __init__(self, ledger: RequestLedger, declared_bytes: int) -> None:
-        self._ledger, self._declared_bytes = ledger, declared_bytes
+        self._ledger = ledger
+        self._declared_bytes = declared_bytes
         # A list of parts, joined, would take the memory twice.
         self._body = io.BytesIO()
         self._began = asyncio.get_running_loop().time()

@@ -28,7 +28,9 @@ class _WholeAnswers:
     """A transport that sends an answer's head with its body: a kill in between would cut the answer."""
 
     def __init__(self, transport: Any, loop: AbstractEventLoop) -> None:
-        self._transport, self._loop, self._head = transport, loop, b""
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -75,7 +75,8 @@ def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]
     The callable that TensorFlow's Python makes of it looks for options on every call. The call raises
     ServingError for an output of strings with too many dimensions.
     """
-    count, places = len(options.fetch), _flattened_strings(session.graph, options)
+    count = len(options.fetch)
+    places = _flattened_strings(session.graph, options)
     prepared_call = session._make_callable_from_options(options)  # noqa: SLF001
     run = pywrap_tf_session.TF_SessionRunCallable
 
@@ -182,7 +183,8 @@ def graph_function(
     replaced = {node.name for node in whole.node if node.op in _PLACEHOLDERS and f"{node.name}:0" in fed}
     computed = [fetch for fetch in fetches if tensor_name(fetch) not in fed]
     part = _part(whole, fed.__contains__, replaced, computed)
-    names, wanted = list(map(tensor_name, feeds)), list(map(tensor_name, fetches))
+    names = list(map(tensor_name, feeds))
+    wanted = list(map(tensor_name, fetches))
     used = {tensor_name(source) for node in part.node for source in node.input} | set(wanted)
     kinds = kinds_of(graph, feeds)
 

@@ -68,7 +68,8 @@ def _load_text_ops() -> None:
 
 INDEX = Path("variables") / "variables.index"
 
-_BINARY, _TEXT = "saved_model.pb", "saved_model.pbtxt"
+_BINARY = "saved_model.pb"
+_TEXT = "saved_model.pbtxt"
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
@@ -277,7 +278,9 @@ class SessionBackend:
             shape = self.graph.get_tensor_by_name(runtime.tensor_name(tensor)).shape
         except (KeyError, ValueError):
             return None
-        return None if shape.rank is None else [-1 if size is None else size for size in shape.as_list()]
+        if shape.rank is None:
+            return None
+        return [-1 if size is None else size for size in shape.as_list()]
 
     def close(self) -> None:
         """Close the session; its variables go with it, and so does the graph, which is full of cycles."""

@@ -72,8 +72,10 @@ class ShapeGuard:
         *,
         compiled: bool,
     ) -> None:
-        self._backend, self.signatures = backend, signatures
-        self.waits, self.at_once = backend.waits, backend.at_once
+        self._backend = backend
+        self.signatures = signatures
+        self.waits = backend.waits
+        self.at_once = backend.at_once
         self._sizes = dict(_sizes(signatures.values(), static_sizes))
         self._compiled = compiled
 

@@ -260,7 +260,8 @@ def infer_bodies(model: DescribedModel, *, by_script: bool) -> JsonBodies:
     signature = model.default_signature
     string = None if signature is None else sample_string(signature, model.graph)
     sample = None if signature is None or string is None else infer_example(signature, string)
-    request, answered = _json(infer_schema(signature), sample), _json(component("OpenInferenceAnswer"))
+    request = _json(infer_schema(signature), sample)
+    answered = _json(component("OpenInferenceAnswer"))
     return ({**request, **ANYTHING}, ANYTHING) if by_script else (request, answered)
 
 

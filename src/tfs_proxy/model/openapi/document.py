@@ -47,7 +47,8 @@ EVERYWHERE = (400, 404, 405, 408, 413, 414, 431, 500, 503, 504)
 def document_text(service: Service) -> bytes:
     """OpenAPI document in JSON; of many models it describes no model by name, since models come and go."""
     parts = _parts()
-    paths, schemas = _whole(parts["platform"]), dict(parts["schemas"])
+    paths = _whole(parts["platform"])
+    schemas = dict(parts["schemas"])
     if service.console:
         paths["/"]["get"]["responses"]["200"] = _answer(**parts["page"])
     if service.many_models:
@@ -140,7 +141,8 @@ def _reference(kind: str, name: str) -> Part:
 def _invocations(service: Service, schemas: dict[str, Any]) -> Part:
     abridged = _parts()["invocations"]["/invocations"]["post"]
     default = f" Without Accept it is {service.default_accept}." if service.default_accept else ""
-    signature, by_script = service.default.default_signature, service.script is not None
+    signature = service.default.default_signature
+    by_script = service.script is not None
     names = {} if signature is None else {INPUT_NAMES: sorted(signature.inputs)}
     if signature is not None and service.writes == BY_SIGNATURE:
         outputs = sorted(signature.outputs.items())
@@ -174,9 +176,11 @@ def _model_paths(
 ) -> Part:
     """Paths of a part for a model, its versions and labels; calls that no signature has are left out."""
     paths: Part = {}
-    names, name = [], quote(model.name, safe="")
+    names = []
+    name = quote(model.name, safe="")
     if model == ANY_MODEL:
-        names, name = [_parameter("model", SERVED_MODEL, ())], "{model}"
+        names = [_parameter("model", SERVED_MODEL, ())]
+        name = "{model}"
     for target, parameters in targets.items():
         for ending, operations in _parts()[part].items():
             ((verb, abridged),) = operations.items()

@@ -115,7 +115,11 @@ def example_bodies(signature: Signature, string: bytes) -> Mapping[str, bytes]:
             dtype = array_type(spec)
         except RequestError:
             return {}
-        value: Any = string if dtype == BYTES else True if dtype.kind == "b" else 1
+        value: Any = 1
+        if dtype == BYTES:
+            value = string
+        elif dtype.kind == "b":
+            value = True
         inputs[name] = np.full(sample_sizes(spec), value, dtype)
     bodies = {media.JSON: json.dumps(sample_inputs(signature, json_string(string))).encode()}
     counted = any(map(has_records, signature.inputs.values()))

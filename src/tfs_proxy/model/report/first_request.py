@@ -170,7 +170,8 @@ def _npy(signature: Signature) -> FirstRequest | None:
     sizes = sample_sizes(specs[0])
     shape = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
-    low, high = (len(header) + 1) % 256, (len(header) + 1) // 256
+    low = (len(header) + 1) % 256
+    high = (len(header) + 1) // 256
     head = rf'printf "\223NUMPY\001\000\{low:03o}\{high:03o}{header}\n"'
     zeros = f"head -c {math.prod(sizes) * int(descr[2:])} /dev/zero"
     arguments = shlex.join(["-H", f"Content-Type: {media.NPY}"]) + " --data-binary @-"

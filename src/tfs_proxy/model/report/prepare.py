@@ -43,7 +43,8 @@ def with_graph_threads(settings: Settings, served: Served) -> Settings:
 
 def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:
     """Inter-op threads, None for the default; and the reason as a phrase."""
-    nodes, weight_bytes = 0, 0
+    nodes = 0
+    weight_bytes = 0
     for folder in folders:
         size = graph_size(folder, MOST_NODES)
         if size is None:
@@ -54,7 +55,8 @@ def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:
             return None, f"a graph has {size.weight_bytes / 1e6:.1f} MB of weights"
         if size.heavy:
             return None, "a graph convolves or decodes pictures"
-        nodes, weight_bytes = max(nodes, size.nodes), max(weight_bytes, size.weight_bytes)
+        nodes = max(nodes, size.nodes)
+        weight_bytes = max(weight_bytes, size.weight_bytes)
     return CALLERS_THREAD, (
         f"a graph of {nodes} nodes and {weight_bytes / 1e6:.1f} MB runs on its request's thread"
     )

@@ -44,7 +44,8 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
     if ast_names.fault:
         raise ScriptLoadError(f"{path} {ast_names.fault}.")
     if script_model:
-        functions, why = ast_names.defined(script_syntax.SCRIPT_MODEL_FUNCTIONS), ", by what it imports"
+        functions = ast_names.defined(script_syntax.SCRIPT_MODEL_FUNCTIONS)
+        why = ", by what it imports"
         if functions:
             defaults = () if "transform_fn" in functions else script_syntax.SCRIPT_MODEL_FUNCTIONS[1:-1]
             missing = [name for name in defaults if name not in functions]

@@ -128,7 +128,8 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     Raises DiscoveryError if a saved_model.pb is damaged, and ScriptLoadError if the script is not valid
     Python.
     """
-    layout, models = served.layout, served.models
+    layout = served.layout
+    models = served.models
     versions = [(each.name, *version) for each in models for version in each.versions.items()]
     read = {(name, version): read_saved_model(path) for name, version, path in versions}
     newest = {model.name: read[model.name, max(model.versions)] for model in models}
@@ -217,9 +218,9 @@ def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str
 def _tensors(specs: Mapping[str, TensorSpec]) -> str:
     shown = []
     for alias, spec in list(specs.items())[:TENSORS_SHOWN]:
-        sizes = (
-            ("...",) if spec.shape is None else ("?" if size is None else f"{size}" for size in spec.shape)
-        )
+        sizes = ["..."]
+        if spec.shape is not None:
+            sizes = ["?" if size is None else f"{size}" for size in spec.shape]
         shown.append(f"{alias} {spec.dtype.removeprefix('DT_').lower()}[{', '.join(sizes)}]")
     more = [f"{len(specs) - TENSORS_SHOWN} more"] if len(specs) > TENSORS_SHOWN else []
     return ", ".join(shown + more) or "nothing"
@@ -244,7 +245,8 @@ def _load_faults(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
             f"won't load: neither TensorFlow nor TensorFlow Text has its op {unknown[0]}, only a server "
             "that was built with the library which registers it."
         )
-    path, damage = folder / WARMUP_FILE, ""
+    path = folder / WARMUP_FILE
+    damage = ""
     if path.exists() and not path.is_file():
         damage = "is not a file"
     elif path.exists():
@@ -322,7 +324,9 @@ def _ignored_settings(
 
 
 def _ignored_code(layout: ModelLayout) -> Iterator[str]:
-    requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
+    requirements = layout.requirements.is_file()
+    lib = layout.lib.is_dir()
+    wheels = layout.wheels.is_dir()
     if layout.code.is_dir() and not layout.script.is_file():
         others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
         scripts = f"; it has {others}" if others else ""
@@ -370,7 +374,8 @@ def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterat
 
 def variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
     """Name what is set in vain: settings that are gone or misspelt, and AWS's that nothing here reads."""
-    known, others = [row.variable for row in TABLE], []
+    known = [row.variable for row in TABLE]
+    others = []
     for name in unknown_variables(environ, TABLE):
         if name in GONE:
             yield f"{name} is set, and is not read: {GONE[name]}."

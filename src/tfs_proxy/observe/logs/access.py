@@ -150,14 +150,16 @@ def read_access_line(raw: bytes) -> RequestLine | None:
     if parts is None or request is None:
         return None
     model, *stages = parts[3].decode("ascii").split(";")
-    seconds, reason = [], parts[4].decode("ascii", "replace")
+    seconds = []
+    reason = parts[4].decode("ascii", "replace")
     if not request.grpc_status:  # in the words of nginx, else of the server of a gRPC call
         reason = unquote(reason)
     else:
         said = reason[1:] if reason.startswith("-") else reason.removesuffix("-")
         reason = model_server_reason(unquote(said))
     if len(stages) == len(STAGES) + 1:
-        seconds, reason = [_seconds(text) for text in stages[:-1]], reason or unquote(stages[-1])
+        seconds = [_seconds(text) for text in stages[:-1]]
+        reason = reason or unquote(stages[-1])
     return RequestLine(
         replace(request, reason=reason),
         parts[1].decode("ascii"),

@@ -19,7 +19,8 @@ COMMAND = "tfs-proxy"
 """Name in the log of the process that the user has started: it supervises all others."""
 
 LOG_VARIABLE = "TFS_PROXY_LOG"
-STDOUT, STDERR = 1, 2
+STDOUT = 1
+STDERR = 2
 QUIET = ("botocore", "boto3", "s3transfer", "urllib3")
 """Libraries whose debug lines have credentials, headers or the whole request."""
 
@@ -30,7 +31,8 @@ _STANDARD = frozenset(
     {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
 )
 _EXCEPTIONS = logging.Formatter()
-_RESET, _FAINT = "\x1b[0m", "\x1b[2m"
+_RESET = "\x1b[0m"
+_FAINT = "\x1b[2m"
 _COLOURS: Mapping[str, str] = {
     "debug": _FAINT,
     "warning": "\x1b[33m",
@@ -131,10 +133,12 @@ def as_json(entry: LogEntry) -> str:
 
 def as_text(entry: LogEntry, *, coloured: bool = False) -> str:
     """Write time, level, process, request and message; further lines are indented."""
-    when, level = _rfc3339(entry.time), f"{entry.level.upper():<7}"
+    when = _rfc3339(entry.time)
+    level = f"{entry.level.upper():<7}"
     if coloured:
         colour = _COLOURS.get(entry.level, "")
-        when, level = f"{_FAINT}{when}{_RESET}", f"{colour}{level}{_RESET if colour else ''}"
+        when = f"{_FAINT}{when}{_RESET}"
+        level = f"{colour}{level}{_RESET if colour else ''}"
     pid = "" if entry.pid is None or entry.process == COMMAND else f"[{entry.pid}]"
     request = f"[{entry.request_id}] " if entry.request_id else ""
     fields = "".join(f" {name}={value}" for name, value in entry.fields.items() if _says_something(value))
@@ -148,7 +152,8 @@ class EntryHandler(logging.Handler):
 
     def __init__(self, config: LogConfig = TEXT, process: Callable[[], str] = lambda: COMMAND) -> None:
         super().__init__()
-        self._config, self._process = config, process
+        self._config = config
+        self._process = process
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -203,7 +208,8 @@ class EntryHandler(logging.Handler):
     def _own(self, message: str, level: str, exception: str) -> LogEntry:
         request = current_request()
         request_id, model = (request.request_id, request.model) if request else ("", "")
-        process, pid = self._process(), os.getpid()
+        process = self._process()
+        pid = os.getpid()
         return LogEntry(message, level, process, pid, request_id=request_id, model=model, exception=exception)
 
 

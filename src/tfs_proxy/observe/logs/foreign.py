@@ -5,8 +5,10 @@ import re
 from tfs_proxy.observe.logs.entry import LogEntry
 from tfs_proxy.observe.logs.printed import split_traceback
 
-MODEL_SERVER, NGINX = "model server", "nginx"
-_DAY, _TIME = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d"
+MODEL_SERVER = "model server"
+NGINX = "nginx"
+_DAY = r"\d{4}-\d\d-\d\d"
+_TIME = r"\d\d:\d\d:\d\d"
 _FORMS = tuple(
     re.compile(form, re.DOTALL)
     for form in (
@@ -32,7 +34,8 @@ _OF_REQUEST = re.compile(r"\*\d+ ")
 
 _DETAILS = re.compile(r", (client|server|request|subrequest|upstream|host|referrer|login): ")
 _CLIENT = ", client: "
-_QUOTE, _LEFT_OUT = '"', "(left out)"
+_QUOTE = '"'
+_LEFT_OUT = "(left out)"
 
 
 def read_event(lines: list[str], process: str, pid: int | None) -> LogEntry:

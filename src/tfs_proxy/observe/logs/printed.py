@@ -76,7 +76,9 @@ class PrintedLines(io.RawIOBase):
     name = "<log>"
 
     def __init__(self, handler: EntryHandler, level: str, descriptor: int) -> None:
-        self._handler, self._level, self._descriptor = handler, level, descriptor
+        self._handler = handler
+        self._level = level
+        self._descriptor = descriptor
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
 
@@ -130,6 +132,8 @@ def text_file(lines: PrintedLines) -> io.TextIOWrapper:
 
 def print_to(handler: EntryHandler) -> tuple[PrintedLines, PrintedLines]:
     """Make entries of all that this process prints from here on."""
-    output, errors = PrintedLines(handler, "info", STDOUT), PrintedLines(handler, "warning", STDERR)
-    sys.stdout, sys.stderr = text_file(output), text_file(errors)
+    output = PrintedLines(handler, "info", STDOUT)
+    errors = PrintedLines(handler, "warning", STDERR)
+    sys.stdout = text_file(output)
+    sys.stderr = text_file(errors)
     return output, errors

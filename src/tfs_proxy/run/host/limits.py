@@ -40,7 +40,8 @@ class Limits:
             self._told = now.killed
             log.error("a process was killed for lack of memory: allow more than %s", self.memory)
         if time.monotonic() - self._at > RECENT_SECONDS:
-            self._before, self._last = self._last, now
+            self._before = self._last
+            self._last = now
             self._at = time.monotonic()
 
     def describe(self, status: int | None) -> str:

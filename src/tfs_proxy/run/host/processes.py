@@ -29,7 +29,8 @@ def describe_exit(status: int | None) -> str:
     return f"exit status {status}"
 
 
-OOM_SCORE, SOONER_KILLED = Path("/proc/self/oom_score_adj"), 100
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+SOONER_KILLED = 100
 """Thousandths of all memory that a child counts as larger than its parent, which has to tell of its end."""
 
 

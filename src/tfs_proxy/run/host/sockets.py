@@ -148,7 +148,8 @@ def hold_for_grpc(listener: Listener, choice: Ports | None) -> socket.socket | N
     if not opened:
         return None
     # Only now it is certain that no other process has the port: those who share one would share its calls.
-    held, (host, port) = opened[0], opened[0].getsockname()[:2]
+    held = opened[0]
+    host, port = opened[0].getsockname()[:2]
     held.close()
     holder = socket.socket(held.family, socket.SOCK_STREAM)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -298,11 +299,14 @@ async def accept_pending(listeners: Sequence[socket.socket], enough: Callable[[]
     """Returns once the accept queues stay empty, stop shrinking, or ``enough`` returns true."""
     if sys.platform != "linux":
         return
-    shortest, since, quiet = sys.maxsize, time.monotonic(), 0
+    shortest = sys.maxsize
+    since = time.monotonic()
+    quiet = 0
     while quiet < QUIET_LOOKS and not enough() and time.monotonic() < since + MOST_SECONDS:
         await asyncio.sleep(LOOK_SECONDS)
         infos = (each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WAITING.size) for each in listeners)
         waiting = sum(_WAITING.unpack(info)[0] for info in infos)
         quiet = 0 if waiting else quiet + 1
         if waiting < shortest:
-            shortest, since = waiting, time.monotonic()
+            shortest = waiting
+            since = time.monotonic()

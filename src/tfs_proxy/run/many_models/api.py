@@ -47,7 +47,8 @@ def read_load_request(body: bytes) -> tuple[str, str]:
             raise BadInput(f"not a load request: {field} is missing; send {SHAPE}")
         if not isinstance(fields[field], str) or not fields[field]:
             raise BadInput(f"not a load request: {field} is not a text, or is empty; send {SHAPE}")
-    name, url = fields["model_name"], fields["url"]
+    name = fields["model_name"]
+    url = fields["url"]
     if not is_model_name(name, LOADED_MODEL):
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
@@ -94,7 +95,8 @@ class ModelsApi:
         on_demand: OnDemandModels | None = None,
         load: Load | None = None,
     ) -> None:
-        self._registry, self._ready_seconds = registry, ready_seconds
+        self._registry = registry
+        self._ready_seconds = ready_seconds
         self._load_from = load or registry.load
         self._until_ready = registry.ready if on_demand is None else on_demand.ready
         self.routes: Handlers = {

@@ -173,7 +173,8 @@ class ModelFolder:
                         named.setdefault(model_name(path), []).append(path)
                     except BadInput as error:
                         unnamed[path] = str(error)
-                self._listing, self._listed_at = Listing(named, unnamed), now
+                self._listing = Listing(named, unnamed)
+                self._listed_at = now
             return self._listing
 
     def url_of(self, name: str, listing: Listing | None = None) -> str | None:

@@ -107,12 +107,17 @@ class Model:
         ended: "Callable[[Model], None]",
         after: "Model | None",
     ) -> None:
-        self.name, self.url = name, url
+        self.name = name
+        self.url = url
         self.state = StackState.STARTING
         self.reason = ""
         self.failure: TfsProxyError | None = None
-        self.settled, self.gone = asyncio.Event(), asyncio.Event()
-        self._launch, self._admit, self._counts, self._ended = launch, admit, counts, ended
+        self.settled = asyncio.Event()
+        self.gone = asyncio.Event()
+        self._launch = launch
+        self._admit = admit
+        self._counts = counts
+        self._ended = ended
         self._after = after
         self._step: asyncio.Future[None] | None = None
         self._stack: ModelStack | None = None
@@ -153,7 +158,8 @@ class Model:
 
     async def live(self) -> None:
         """Loads, watches and restarts until it is unloaded; always stops the stack."""
-        began, deaths = _now(), 0
+        began = _now()
+        deaths = 0
         log.info("model %s: loading %s", self.name, self.url)
         try:
             error = (
@@ -203,7 +209,9 @@ class Model:
             pause_seconds = growing_pause(deaths, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             log.error(
                 "model %s has failed: %s; starting it again in %.1f s",
-                *(self.name, self.reason.rstrip("."), pause_seconds),
+                self.name,
+                self.reason.rstrip("."),
+                pause_seconds,
                 exc_info=_unforeseen(error),
             )
             await self._stop_stack()
@@ -234,7 +242,8 @@ class Model:
         if new not in ARROWS[self.state]:
             raise RuntimeError(f"model {self.name}: {self.state.of_model} -> {new.of_model} is not in ARROWS")
         log.debug("model %s: %s -> %s", self.name, self.state.of_model, new.of_model)
-        self.state, self.reason = new, ""
+        self.state = new
+        self.reason = ""
 
     async def _start(self) -> None:
         self._stack = self._launch()
@@ -242,7 +251,8 @@ class Model:
 
     async def _stop_stack(self) -> None:
         """Stops the stack, if there is one; no unload cancels that."""
-        stack, self._stack = self._stack, None
+        stack = self._stack
+        self._stack = None
         if stack is None:
             return
         try:

@@ -93,7 +93,9 @@ class ModelStack:
     """
 
     def __init__(self, name: str, url: str, home: Path, owner: "ModelStacks", bytes_on_disk: int) -> None:
-        self.name, self.url, self.home = name, url, home
+        self.name = name
+        self.url = url
+        self.home = home
         self.bytes_on_disk = bytes_on_disk
         self.models: Mapping[str, Collection[int]] = {}
         self._owner = owner
@@ -173,7 +175,8 @@ class ModelStack:
         # Requests go to its workers from now on; the gates that nginx checks come last. TF Serving's API may
         # know a model by other names than it is loaded under, the v2 protocol by all.
         deployment = planned.deployment
-        root, socket = self._owner.host.workspace.root, self._workspace.root / WEB_SOCKET
+        root = self._owner.host.workspace.root
+        socket = self._workspace.root / WEB_SOCKET
         gates = [f"{name}.{ANY}" for name in self.names] + [f"{name}.{SERVED}" for name in self.models]
         links = {root / GATES / gate: socket for gate in (*gates, f"{self.name}.{LOADED}")}
         if not self.has_workers:
@@ -211,7 +214,8 @@ class ModelStack:
             self._stack.abandon_loading()
         self._stack.readiness.begin_stopping()
         self._owner.servers.waiting.discard(self._stack.readiness)
-        now, limit_seconds = time.monotonic(), self._owner.settings.stop_seconds
+        now = time.monotonic()
+        limit_seconds = self._owner.settings.stop_seconds
         of_requests = max(0.0, min(limit_seconds, self._owner.stop_by - now))
         seconds = LAST_STEPS_SECONDS if is_loading else of_requests  # a load has none yet
         deadline = now + seconds
@@ -247,8 +251,12 @@ class ModelStacks:
         servers: SharedServers,
         counts: WorkerCounts,
     ) -> None:
-        self.settings, self.request, self.host = settings, request, host
-        self.spawn_workers, self.servers, self.counts = spawn_workers, servers, counts
+        self.settings = settings
+        self.request = request
+        self.host = host
+        self.spawn_workers = spawn_workers
+        self.servers = servers
+        self.counts = counts
         # One core is left to models that serve.
         self.turns = asyncio.Semaphore(max(1, settings.machine.cores - 1))
         self._records = host.records
@@ -339,7 +347,8 @@ class ModelStacks:
                 count = 0 if models is None else sum(map(models.requests_of, stack.names))
                 count += sum(self._served_counts[name] for name in stack.names)
                 if count != stack.requests:  # it is used
-                    stack.requests, stack.used_at = count, now
+                    stack.requests = count
+                    stack.used_at = now
         for name in self._sizes.keys() - names:
             del self._sizes[name]
         for name in self._served.keys() - names:

@@ -37,7 +37,9 @@ class ModelRegistry:
 
     def __init__(self, launch: Launch, limit: int | None, admit: Admit) -> None:
         self.counts = LoadCounts()
-        self._launch, self._limit, self._admit = launch, limit, admit
+        self._launch = launch
+        self._limit = limit
+        self._admit = admit
         self._current: dict[str, Model] = {}
         self._tasks: dict[Model, asyncio.Task[None]] = {}
         self._draining = False
@@ -72,9 +74,10 @@ class ModelRegistry:
                 del self._current[name]
                 self.counts.restarts.pop(name, None)
 
-        launch, admit = partial(self._launch, name, url), partial(self._admit, name, url)
+        launch = partial(self._launch, name, url)
+        admit = partial(self._admit, name, url)
         model = self._current[name] = Model(
-            *(name, url), launch=launch, admit=admit, counts=self.counts, ended=forget, after=before
+            name, url, launch=launch, admit=admit, counts=self.counts, ended=forget, after=before
         )
         self._tasks[model] = asyncio.create_task(model.live(), name=f"model {name}")
         await model.loaded()

@@ -98,7 +98,10 @@ async def serve_many(
             count = len((await asyncio.to_thread(models.check)).paths)
             log.info("Models: %d archives below %s, loaded by the first request", count, folder)
         run = Run(
-            *(settings, listeners, request.environ, workspace),
+            settings,
+            listeners,
+            request.environ,
+            workspace,
             lambda host: ManyModels(settings, request, host, models),
         )
         return await run.serve()
@@ -113,8 +116,11 @@ class ManyModels(Stacks):
     def __init__(
         self, settings: Settings, request: ServeRequest, host: RunHost, folder: ModelFolder | None
     ) -> None:
-        self._settings, self._request, self._host = settings, request, host
-        self._front, self._records = host.front, host.records
+        self._settings = settings
+        self._request = request
+        self._host = host
+        self._front = host.front
+        self._records = host.records
         self._records.set_models(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
         counts = WorkerCounts(stages=host.records.stages)
@@ -188,7 +194,8 @@ class ManyModels(Stacks):
 
     async def start(self) -> str:
         """Returns the line with the address once the common parts are ready. Raises StartTimeout."""
-        settings, limit_seconds = self._settings, self._settings.wait_time_seconds
+        settings = self._settings
+        limit_seconds = self._settings.wait_time_seconds
         self._front.start_translator(
             settings.open_inference, settings.instance_count, settings.max_decoded_bytes
         )
@@ -213,17 +220,21 @@ class ManyModels(Stacks):
         return ready_line(f"{reach}, without a model", load, self._settings.admin_keys or keys)
 
     async def _start_common_parts(self) -> None:
-        settings, workspace, environ = self._settings, self._host.workspace, self._request.environ
+        settings = self._settings
+        workspace = self._host.workspace
+        environ = self._request.environ
         log.info("Processes for all models: %s", capacity(settings, models=True))
         self.readiness.steps.begin("starting: the model server of all models")
         await self._servers.start(self._request)
-        nothing, folder = Served(ModelLayout(workspace.root), (), ""), workspace.root / COMMON_WORKSPACES
+        nothing = Served(ModelLayout(workspace.root), (), "")
+        folder = workspace.root / COMMON_WORKSPACES
         self.deployment = deployment_of(nothing, settings, self._servers.instances, many_models=folder)
         self.readiness.steps.begin("starting: waiting for a worker")
         self._listener.bind(str(workspace.root / COMMON_SOCKET))
         self._listener.listen(BACKLOG)
         self._listener.set_inheritable(True)
-        descriptors, log_config = [self._listener.fileno()], self._records.log
+        descriptors = [self._listener.fileno()]
+        log_config = self._records.log
         spec = gunicorn.gunicorn_process(settings, workspace, descriptors, (), environ, log_config)
         self._servers.children.start_workers(spec, self._zygote.spawn)
         await self.readiness.heartbeats.booted.wait()

@@ -61,7 +61,8 @@ def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
         try:
             call(request.SerializeToString(), timeout=timeout_seconds)
         except grpc.RpcError as error:
-            code, details = error.code().name, error.details() or ""
+            code = error.code().name
+            details = error.details() or ""
             if code == "DEADLINE_EXCEEDED":
                 raise UpstreamTimeout(f"no reload within {timeout_seconds:g} s") from error
             if code in {"UNAVAILABLE", "CANCELLED"}:
@@ -78,7 +79,9 @@ class SharedModel:
 
     def __init__(self, model: ServedModel) -> None:
         self.model = model
-        self.is_wanted, self.is_sent, self.is_loaded = True, False, False
+        self.is_wanted = True
+        self.is_sent = False
+        self.is_loaded = False
         self.lost: asyncio.Future[ModelLoadError] = asyncio.get_running_loop().create_future()
         self.memory_bytes = 0
 
@@ -112,25 +115,29 @@ class SharedServers:
         self.metrics_path: str | None = None
         self.have_had_models = False
         self._workspace = workspace
-        self._settings, self.readiness = settings, readiness
+        self._settings = settings
+        self.readiness = readiness
         self._book: dict[str, SharedModel] = {}
         self._turn = asyncio.Lock()
         self._next_reload: asyncio.Task[None] | None = None
         self._polls = ModelWatch((), (), readiness)
         self._restoring: set[asyncio.Task[None]] = set()
         self._ports: Sequence[tuple[int, int]] = ()
-        self.begun, self.stopping = asyncio.Event(), asyncio.Event()
+        self.begun = asyncio.Event()
+        self.stopping = asyncio.Event()
 
     def reserve_ports(self) -> None:
         """Reserves their ports: ``instances`` has them."""
-        count, allowed = self._settings.instance_count, self._settings.safe_port_range
+        count = self._settings.instance_count
+        allowed = self._settings.safe_port_range
         self._ports = sockets.model_server_ports(allowed, count, self.children.servers.held)
         self.instances = instances_on(self._ports, self._workspace)
         self._polls = ModelWatch(self.instances, (), self.readiness)
 
     async def start(self, request: ServeRequest) -> None:
         """Starts them without a model; returns once they answer."""
-        settings, workspace = self._settings, self._workspace
+        settings = self._settings
+        workspace = self._workspace
         host = await asyncio.to_thread(resources_on, self._ports, request, settings, settings.extra_args)
         for path, text in files_of_model_servers((), settings, workspace, host.monitoring).items():
             path.write_text(text)
@@ -162,7 +169,8 @@ class SharedServers:
         """
         added = [SharedModel(model) for model in models]
         self._book.update((each.model.name, each) for each in added)
-        before_bytes, began = self._memory(), time.monotonic()
+        before_bytes = self._memory()
+        began = time.monotonic()
 
         async def load() -> None:
             refused: ModelLoadError | None = None
@@ -188,8 +196,10 @@ class SharedServers:
         loads = sum(each.is_wanted and not each.is_loaded for each in self._book.values())
         self.have_had_models = True
         for each in added:
-            each.is_loaded, each.memory_bytes = True, grown_bytes // loads
-            name, versions = each.model.name, each.model.versions
+            each.is_loaded = True
+            each.memory_bytes = grown_bytes // loads
+            name = each.model.name
+            versions = each.model.versions
             self.readiness.expect_more(self.instances, name, versions, time.monotonic() - began)
 
     async def watch_models(self, models: Sequence[ServedModel]) -> None:
@@ -303,7 +313,8 @@ class SharedServers:
         While nothing happens, one model is asked about a second, however many there are; once a model server
         has been restarted, all of them.
         """
-        readiness, turn = self.readiness, 0
+        readiness = self.readiness
+        turn = 0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_SECONDS):

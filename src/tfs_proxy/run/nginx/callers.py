@@ -8,9 +8,12 @@ from msgspec import Struct
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.header_names import API_KEY, AUTHORIZATION
 
-LEAST_CHARACTERS, MOST_CHARACTERS = 32, 256
-NAME, KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"), re.compile(r"[A-Za-z0-9._+/=-]*")
-API_KEYS, ADMIN_KEYS = "TFS_PROXY_API_KEYS", "TFS_PROXY_ADMIN_KEYS"
+LEAST_CHARACTERS = 32
+MOST_CHARACTERS = 256
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+KEY = re.compile(r"[A-Za-z0-9._+/=-]*")
+API_KEYS = "TFS_PROXY_API_KEYS"
+ADMIN_KEYS = "TFS_PROXY_ADMIN_KEYS"
 MAKES_ONE = "`openssl rand -hex 32` makes one"
 
 REFUSED = (
@@ -40,10 +43,12 @@ def keys_of(files: Mapping[str, tuple[str, bytes]]) -> Keys | None:
 
     Names and keys differ over all files. Raises SettingsError that names file and line, and shows no key.
     """
-    keys, places = list[Key](), dict[str, str]()
+    keys = list[Key]()
+    places = dict[str, str]()
     for variable in (given := [each for each in (API_KEYS, ADMIN_KEYS) if each in files]):
         path, content = files[variable]
-        is_admin, count = variable == given[-1], len(keys)
+        is_admin = variable == given[-1]
+        count = len(keys)
         place = f"{variable}={path} can't be used: line"
         for number, name, key in _lines(place, content):
             for kind, text in (("name", name), ("key", key.lower())):

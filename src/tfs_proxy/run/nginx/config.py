@@ -211,9 +211,11 @@ def answer_seconds(settings: Settings) -> int:
 
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
-    name, kind = "one_archive", routes.ONE_ARCHIVE
+    name = "one_archive"
+    kind = routes.ONE_ARCHIVE
     if proxy.multi_model is not None:
-        name, kind = "many_models", routes.MANY_MODELS
+        name = "many_models"
+        kind = routes.MANY_MODELS
     return _rendered(name, _of_all(proxy, settings, workspace, kind))
 
 
@@ -262,9 +264,14 @@ def _templates() -> Environment:
 
 def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: int) -> dict[str, Any]:
     level = settings.nginx_loglevel
-    many, serving = proxy.multi_model, proxy.serving
+    many = proxy.multi_model
+    serving = proxy.serving
     served = many or serving
-    sampling = many.traces if many else serving.observation.traces if serving else None
+    sampling = None
+    if many:
+        sampling = many.traces
+    elif serving:
+        sampling = serving.observation.traces
     rest_api = settings.rest_api if many else serving is not None and serving.publishes_rest
     return {
         # What has the names that the templates use.

@@ -10,7 +10,8 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.wire import routes
 from tfs_proxy.wire.routes import Route
 
-HTTP, GRPC = "http", "grpc"
+HTTP = "http"
+GRPC = "grpc"
 """Names of nginx's servers."""
 OPTIONS = "options"
 """Name of nginx's own answer to OPTIONS."""

@@ -52,5 +52,6 @@ def _captured(attribute: Attribute) -> str:
     return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
 
 
-MODEL, METHOD = _captured(MODEL_NAME), f"(?:,{_captured(attributes.METHOD)})?"
+MODEL = _captured(MODEL_NAME)
+METHOD = f"(?:,{_captured(attributes.METHOD)})?"
 VERSION = f"(?:,{_captured(MODEL_VERSION)})?"

@@ -14,7 +14,9 @@ from tfs_proxy.values.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
-CERTIFICATE, KEY, CLIENT_CA = "TFS_PROXY_TLS_CERTIFICATE", "TFS_PROXY_TLS_KEY", "TFS_PROXY_TLS_CLIENT_CA"
+CERTIFICATE = "TFS_PROXY_TLS_CERTIFICATE"
+KEY = "TFS_PROXY_TLS_KEY"
+CLIENT_CA = "TFS_PROXY_TLS_CLIENT_CA"
 SECRET: Final = frozenset({API_KEYS, ADMIN_KEYS, KEY})
 """Variables whose value people take for the secret, and not for the name of its file."""
 
@@ -29,7 +31,8 @@ class FrontFiles:
     """
 
     def __init__(self, settings: Settings, home: Path) -> None:
-        self._paths, self.home = settings.secured, home
+        self._paths = settings.secured
+        self.home = home
         self.contents: Mapping[str, bytes] = {}
         self.keys: Keys | None = None
 
@@ -61,25 +64,30 @@ class FrontFiles:
             self._check_tls(new)
         for variable, path in new.items():
             path.rename(self.home / variable)
-        self.contents, self.keys = contents, keys
+        self.contents = contents
+        self.keys = keys
 
     def _check_tls(self, files: Mapping[str, Path]) -> None:
         import ssl  # only here: it takes 10 ms of a start
 
         of_clients = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        variable, wanted = CERTIFICATE, "a certificate in PEM"
+        variable = CERTIFICATE
+        wanted = "a certificate in PEM"
         try:
             of_server.load_verify_locations(files[CERTIFICATE])
             variable = KEY
             wanted = f"the key of {CERTIFICATE}={self._paths[CERTIFICATE]}, in PEM and without a passphrase"
             of_clients.load_cert_chain(files[CERTIFICATE], files[KEY], password="")
             if CLIENT_CA in files:
-                variable, wanted = CLIENT_CA, "certificates of CAs in PEM"
+                variable = CLIENT_CA
+                wanted = "certificates of CAs in PEM"
                 of_clients.load_verify_locations(files[CLIENT_CA])
-            fits, reason = CLIENT_CA not in files or of_clients.cert_store_stats()["x509_ca"] > 0, None
+            fits = CLIENT_CA not in files or of_clients.cert_store_stats()["x509_ca"] > 0
+            reason = None
         except ssl.SSLError as error:
-            fits, reason = False, error.reason
+            fits = False
+            reason = error.reason
         if not fits:
             why = f" (OpenSSL: {reason})" if reason else ""
             raise SettingsError(

@@ -17,10 +17,14 @@ GATES = "m"  # the folder of the gates
 FAST = "f"  # a link for each model whose requests may go directly to a model server
 COMMON_WORKSPACES = "d"  # links to the workspaces of models that common workers serve, by name
 COMMON_SOCKET = "common.sock"  # on which common workers accept
-STACKS, WEB_SOCKET = "s", "web.sock"  # a numbered folder for each stack, and the socket in that
+# a numbered folder for each stack, and the socket in that
+STACKS = "s"
+WEB_SOCKET = "web.sock"
 NUMBERS = range(500)  # of stacks to which nginx keeps connections; those above are reached by new ones
 
-LOADED, SERVED, ANY = "loaded", "served", "sock"
+LOADED = "loaded"
+SERVED = "served"
+ANY = "sock"
 """Endings of gates: of the name a model is loaded under, of those its model server knows, and of all."""
 
 SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}

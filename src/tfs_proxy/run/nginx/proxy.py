@@ -28,7 +28,8 @@ from tfs_proxy.values.resources import available_resources, most_descriptors
 log = logging.getLogger(__name__)
 
 VERSION_SECONDS = 10.0
-RELOAD_SECONDS, RELOAD_PAUSE_SECONDS = 2.0, 0.005
+RELOAD_SECONDS = 2.0
+RELOAD_PAUSE_SECONDS = 0.005
 
 
 class NginxProxy:
@@ -95,7 +96,8 @@ class NginxProxy:
 
         Only now may nginx send requests past the workers. It goes on as it is if all is configured already.
         """
-        config, former = self._workspace.nginx / "nginx.conf", set(child_pids(nginx.pid or 0))
+        config = self._workspace.nginx / "nginx.conf"
+        former = set(child_pids(nginx.pid or 0))
         before = config.read_text(), self._instances
         self.configure(serving)
         self._instances = serving.instances

@@ -37,7 +37,8 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import BYTES
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, LIVENESS, METRICS, PING, answer_by
 
-ASK_SECONDS, SCRAPE_SECONDS = 2.0, 1.0
+ASK_SECONDS = 2.0
+SCRAPE_SECONDS = 1.0
 """Limits of the stages' own pages: SageMaker's for a ping (docs/reference/sagemaker.md), and for metrics."""
 
 HOP_MB = 5
@@ -48,7 +49,8 @@ LONGEST_MESSAGE = 2048
 (docs/reference/sagemaker.md).
 """
 
-PLATFORM, ID_FIELD = SAGEMAKER_PREFIX.lower(), REQUEST_ID.lower()
+PLATFORM = SAGEMAKER_PREFIX.lower()
+ID_FIELD = REQUEST_ID.lower()
 HANDED_ON = ("content-type", "content-encoding", "accept", ID_FIELD, TRACEPARENT, TRACESTATE, X_RAY.lower())
 """Headers of a request for the stages, beside SageMaker's; the trace is read there."""
 
@@ -82,7 +84,8 @@ class PipelineEndpoint:
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """Answers and counts one request; all stages and the answer have its id."""
-        named, began = _named(request), time.perf_counter()
+        named = _named(request)
+        began = time.perf_counter()
         self._in_flight += 1
         status = HTTPStatus.INTERNAL_SERVER_ERROR.value
         try:
@@ -128,7 +131,8 @@ class PipelineEndpoint:
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""
-        was_ready, faults = self.is_ready, await self.faults()
+        was_ready = self.is_ready
+        faults = await self.faults()
         if was_ready and not faults:
             return HttpResponse(HTTPStatus.OK)
         return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(faults) or ALMOST)

@@ -21,7 +21,9 @@ class Container:
     """An HTTP server at ``host:port``, for whose answers ``threads`` wait; errors call it ``name``."""
 
     def __init__(self, name: str, host: str, port: int, threads: Executor) -> None:
-        self.name, self.host, self.port = name, host, port
+        self.name = name
+        self.host = host
+        self.port = port
         self._threads = threads
         self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name)
 
@@ -54,7 +56,8 @@ class ContainerFailed(RequestError):
 
     def __init__(self, container: str, outcome: HttpResponse | UpstreamError) -> None:
         super().__init__(container)
-        self.container, self.outcome = container, outcome
+        self.container = container
+        self.outcome = outcome
 
 
 class Hop(Protocol):
@@ -91,8 +94,10 @@ class Passage(Generic[AnyHop]):
         ),
     ) -> None:
         *self._others, self.last = hops
-        self._headers, self._observe = headers, observe
-        self._hop_bytes, self._answer_bytes = hop_bytes, answer_bytes
+        self._headers = headers
+        self._observe = observe
+        self._hop_bytes = hop_bytes
+        self._answer_bytes = answer_bytes
         self.deadline = time.monotonic() + seconds
 
     async def through(self, body: bytes) -> HttpResponse:
@@ -105,7 +110,8 @@ class Passage(Generic[AnyHop]):
         headers = self._headers
         for hop in self._others:
             answer = await self._answer(hop, body, _without(headers, "accept"), self._hop_bytes)
-            body, kind = answer.body, answer.header("Content-Type") or BYTES
+            body = answer.body
+            kind = answer.header("Content-Type") or BYTES
             headers = {**_without(headers, "content-type", "content-encoding"), "Content-Type": kind}
         return body, headers
 
@@ -121,7 +127,8 @@ class Passage(Generic[AnyHop]):
     @contextmanager
     def observed(self, hop: AnyHop) -> Iterator[None]:
         """Tells of the hop in the block, whose UpstreamError becomes a ContainerFailed."""
-        began, failed = time.monotonic(), None
+        began = time.monotonic()
+        failed = None
         try:
             yield
         except UpstreamError as error:

@@ -79,8 +79,11 @@ class Pipeline:
         stages: Sequence[Stage],
         model_server: str,
     ) -> None:
-        self._settings, self._listeners, self._stages = settings, listeners, stages
-        self._workspace, self._environ = workspace, environ
+        self._settings = settings
+        self._listeners = listeners
+        self._stages = stages
+        self._workspace = workspace
+        self._environ = environ
         self._url = sockets.local_url(listeners, settings.scheme)
         self._command = f"curl {self._url}/ping"
         self._endpoint = PipelineEndpoint(self._stages, settings)

@@ -48,7 +48,9 @@ class Stage(Container):
     ) -> None:
         name = f"stage {number} ({PurePosixPath(archive.rstrip('/')).name})"
         super().__init__(name, LOOPBACK, port, threads)
-        self.number, self.archive, self.environ = number, archive, environ
+        self.number = number
+        self.archive = archive
+        self.environ = environ
         self.latencies = Latencies()
         self.refused = self.unanswered = self.not_reached = 0
 

@@ -132,7 +132,8 @@ def argv(
         flags.append(f"--{MONITORING_FLAG}={monitoring_config}")
     if settings.enable_batching:
         flags += ["--enable_batching=true", f"--batching_parameters_file={batching_config}"]
-    inter, intra = settings.inter_op_parallelism, settings.intra_op_parallelism
+    inter = settings.inter_op_parallelism
+    intra = settings.intra_op_parallelism
     if inter is None:
         inter = settings.machine.tensorflow_threads
     if inter:

@@ -36,7 +36,8 @@ def keep_own(overlay: Path, site_packages: Path, provided: str) -> tuple[str, ..
     ``provided`` is the distribution that has TensorFlow here, if it has another name; else "".
     """
     required = (line for us in metadata.distributions(name="tfs-proxy") for line in us.requires or ())
-    own, replaced = {project_name(line) for line in required if "extra ==" not in line}, []
+    own = {project_name(line) for line in required if "extra ==" not in line}
+    replaced = []
     for package in list(metadata.distributions(path=[str(site_packages)])):
         name = project_name(package.name)
         here = next((each.version for each in metadata.distributions(name=name)), None)
@@ -44,7 +45,10 @@ def keep_own(overlay: Path, site_packages: Path, provided: str) -> tuple[str, ..
             if here != package.version:
                 _log.warning(
                     "%s %s of code/requirements.txt is taken out again for %s, which is here, since %s",
-                    *(name, package.version, here, KEPT[name]),
+                    name,
+                    package.version,
+                    here,
+                    KEPT[name],
                 )
             # Files of its RECORD that are in the overlay, and folders that are empty then.
             paths = [Path(str(package.locate_file(file))) for file in package.files]
@@ -58,13 +62,15 @@ def keep_own(overlay: Path, site_packages: Path, provided: str) -> tuple[str, ..
             _log.warning(
                 "code/requirements.txt puts tensorflow %s in the workers, in addition to %s, which is here: "
                 "without the pin, nothing is installed for it",
-                *(package.version, provided),
+                package.version,
+                provided,
             )
         elif name in own:
             replaced.append(f"{name} {package.version}")
             _log.warning(
                 "code/requirements.txt replaces %s, which this program uses too, by %s in the workers",
-                *(name, package.version),
+                name,
+                package.version,
             )
     return tuple(replaced)
 

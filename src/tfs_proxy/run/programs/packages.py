@@ -128,7 +128,8 @@ def plan_install(
     used = dict.fromkeys(_VARIABLE.findall(layout.requirements.read_text(errors="replace")))
     unset = tuple(name for name in used if name not in env)
     base = {"base": str(overlay), "platbase": str(overlay)}
-    site_packages, folder = sysconfig.get_path("purelib", "venv", vars=base), layout.code.absolute()
+    site_packages = sysconfig.get_path("purelib", "venv", vars=base)
+    folder = layout.code.absolute()
     return Install(
         overlay, Path(site_packages), folder, attempts, env, remedy, unset, settings.install_seconds
     )
@@ -264,7 +265,8 @@ async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) ->
         start_new_session=True,
         preexec_fn=before_exec(signal.SIGTERM),
     )
-    tail, asked_at = deque[str](maxlen=TAIL_LINES), time.monotonic()
+    tail = deque[str](maxlen=TAIL_LINES)
+    asked_at = time.monotonic()
     try:
         while process.stdout is not None:
             try:
@@ -276,7 +278,8 @@ async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) ->
                 continue
             if not raw:
                 break
-            line, asked_at = raw.decode(errors="replace").rstrip(), time.monotonic()
+            line = raw.decode(errors="replace").rstrip()
+            asked_at = time.monotonic()
             _log.info("requirements: %s", line)
             tail.append(line)
         return await process.wait(), tail

@@ -23,7 +23,8 @@ from tfs_proxy.wire.http_server import BACKLOG
 log = logging.getLogger(__name__)
 
 PROGRAM = "tfs_proxy.worker.gunicorn_workers.zygote"
-STDOUT, STDERR = 1, 2
+STDOUT = 1
+STDERR = 2
 MOST_ANSWER_BYTES = 16
 STOP_SECONDS = 3.0
 IMPORT_SECONDS = 60.0
@@ -81,7 +82,8 @@ class Zygote:
         now = asyncio.get_running_loop().time
         pid = child.pid
         if pid != self._asked_pid:
-            self._asked_pid, self._answers_from = pid, now() + IMPORT_SECONDS
+            self._asked_pid = pid
+            self._answers_from = now() + IMPORT_SECONDS
         try:
             async with asyncio.timeout(FORK_SECONDS):
                 forked = await self._ask(spec, output)

@@ -234,7 +234,8 @@ class RequestContext:
             raise ValueError("context.form needs the whole body, but this script reads bodies in parts")
         form = request.form
         if form is None:
-            is_here, kind = is_form(request.content_type), request.content_type or ""
+            is_here = is_form(request.content_type)
+            kind = request.content_type or ""
             form = by_name(parts_of(request.body, kind, request.budget) if is_here else ())
             force_setattr(request, "form", form)
         return form
@@ -352,7 +353,8 @@ class Context(RequestContext, ModelClient):
         if self._request.codec is not None:
             return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
         batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))
-        self._records, self._is_bare = batch.records, batch.is_bare
+        self._records = batch.records
+        self._is_bare = batch.is_bare
         return dict(batch.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:

@@ -57,11 +57,14 @@ class CoroutineLane(Lane):
     """Coroutine, or async generator, that a thread waits for by ``future``, on the event loop ``loop``."""
 
     def __init__(self, awaitable: Any, future: Future[Any] | None = None, loop: Lane | None = None) -> None:
-        self._awaitable, self._future, self._loop = awaitable, future, loop
+        self._awaitable = awaitable
+        self._future = future
+        self._loop = loop
 
     def frames(self) -> tuple[FrameType, ...]:
         """Frames at which it waits; those of the loop, if it keeps the loop from everything else."""
-        frames, awaitable = [], self._awaitable
+        frames = []
+        awaitable = self._awaitable
         while kind := next((kind for kind in KINDS if hasattr(awaitable, f"{kind}_frame")), None):
             # A running async generator may just wait for its next piece.
             if getattr(awaitable, "cr_running", False) and self._loop is not None:
@@ -123,7 +126,8 @@ class DeadlineWatch:
     """
 
     def __init__(self, seconds: float = math.inf, folder: str = "", setting: str = "") -> None:
-        self.seconds, self._setting = seconds, setting
+        self.seconds = seconds
+        self._setting = setting
         self.folder = folder
         self.new_lane: Callable[[], Lane] = Lane
         self._gave_up: Callable[[], None] = lambda: None
@@ -202,13 +206,15 @@ class DeadlineWatch:
 
         ``new_lane`` makes the lane of the current call, ``gave_up`` follows the answer for one that hangs.
         """
-        self.new_lane, self._gave_up = new_lane, gave_up
+        self.new_lane = new_lane
+        self._gave_up = gave_up
         if self.seconds < math.inf:
             threading.Thread(target=self._keep_looking, name="script-watch", daemon=True).start()
 
     def look(self) -> None:
         """Give up every call that is over its deadline, and log where they are."""
-        now, over = time.monotonic(), Counter[str]()
+        now = time.monotonic()
+        over = Counter[str]()
         for call in [call for call in tuple(self._running) if call.deadline <= now]:
             place = place_of(call.lane.frames(), self.folder)
             if self._give_up(call):

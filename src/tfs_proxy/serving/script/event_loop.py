@@ -67,7 +67,8 @@ class WorkerLoop:
         subject = next((subject for subject in subjects if hasattr(subject, "ag_frame")), awaitable)
         future = asyncio.run_coroutine_threadsafe(_outcome(awaitable), self._started())
         if call is not None:
-            thread, call.lane = call.lane, CoroutineLane(subject, future, self._lane)
+            thread = call.lane
+            call.lane = CoroutineLane(subject, future, self._lane)
         try:
             while True:
                 try:
@@ -92,7 +93,8 @@ class WorkerLoop:
     def close(self) -> None:
         """Cancel running awaitables and end the thread; idempotent."""
         with self._lock:
-            loop, thread = self._loop, self._thread
+            loop = self._loop
+            thread = self._thread
             self._loop = self._thread = None
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)

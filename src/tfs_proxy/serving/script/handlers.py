@@ -89,9 +89,12 @@ class ModelResponse(Response):
         plain = requests.Response()
         plain._content = self.content  # noqa: SLF001 - as requests' own adapters make one
         plain._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
-        plain.status_code, plain.reason = self.status_code, self.reason
+        plain.status_code = self.status_code
+        plain.reason = self.reason
         plain.headers = CaseInsensitiveDict(self.headers)
-        plain.url, plain.encoding, plain.raw = self.url, self.encoding, self.raw
+        plain.url = self.url
+        plain.encoding = self.encoding
+        plain.raw = self.raw
         return plain
 
     @cached_property
@@ -199,7 +202,8 @@ class Data(io.BytesIO):
         self.value = request.value
 
 
-INPUT, OUTPUT = "input_handler", "output_handler"
+INPUT = "input_handler"
+OUTPUT = "output_handler"
 EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"
 
 

@@ -32,7 +32,9 @@ class ScriptHealth:
     def __init__(
         self, function: Callable[[Any], Any], context: Callable[[], Any], runner: ScriptRunner
     ) -> None:
-        self._function, self._context, self._runner = function, context, runner
+        self._function = function
+        self._context = context
+        self._runner = runner
         self._calling = Lock()
         self._began: float | None = inf  # of a call, None once it is told that this takes too long
         self._answer: str | None = None
@@ -55,7 +57,8 @@ class ScriptHealth:
         if (began := self._began) is not None and time.monotonic() - began > ANSWER_SECONDS:
             self._began = None
             return LATE
-        answer, self._answer = self._answer, None
+        answer = self._answer
+        self._answer = None
         return answer
 
     def once(self) -> str:
@@ -84,7 +87,8 @@ class ScriptHealth:
         self._logged = fault
         if (began := self._began) is not None and time.monotonic() - began <= ANSWER_SECONDS:
             answer = " ".join(fault.encode("utf-8", "replace").decode().split())
-            self._began, self._answer = inf, answer[:LONGEST_TEXT]
+            self._began = inf
+            self._answer = answer[:LONGEST_TEXT]
         self._calling.release()
 
     async def _timed(self, awaitable: Awaitable[Any]) -> Any:

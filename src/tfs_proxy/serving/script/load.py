@@ -51,7 +51,8 @@ _OF_ONE_THREAD = re.compile(
 
 def _named(error: BaseException) -> str:
     """Class and text of an exception, ``KeyError: 'customer_id'``."""
-    name, text = type(error).__name__, _text(error)
+    name = type(error).__name__
+    text = _text(error)
     return f"{name}: {text}" if text else name
 
 
@@ -69,7 +70,8 @@ def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> 
         is_sibling = root == SAGEMAKER_MODEL_DIR.parent
         folder = "" if is_sibling else f"{shown(root)}, which is Path(__file__).parents[1] and "
         return f" (the model's folder here is {folder}context.model_dir in a handler)"
-    name, frames = getattr(error, "filename", None), traceback.extract_tb(error.__traceback__)
+    name = getattr(error, "filename", None)
+    frames = traceback.extract_tb(error.__traceback__)
     is_program = bool(frames) and frames[-1].filename.endswith("/subprocess.py")
     if isinstance(name, (str, os.PathLike)) and not os.path.isabs(name) and not is_program:  # noqa: PTH117
         here = shown(Path.cwd())

@@ -64,7 +64,10 @@ def main() -> None:
 
     outcome = {}
     try:
-        (load_script_model if kind == MODEL else load_script)(script, import_paths)
+        if kind == MODEL:
+            load_script_model(script, import_paths)
+        else:
+            load_script(script, import_paths)
     except ScriptLoadError as error:
         outcome = {"text": str(error), "report": error.report, "missing": error.missing}
     Path(result).write_text(json.dumps(outcome))

@@ -138,7 +138,9 @@ class ScriptRunner:
 
     def failure(self, name: str, error: BaseException) -> RequestError:
         """Log an exception of the script's function ``name``; returns the error for the client."""
-        line, text, refusal = own_line(error, self.path, name), client_text(error, self.path), self._refusal()
+        line = own_line(error, self.path, name)
+        text = client_text(error, self.path)
+        refusal = self._refusal()
         if refusal is None:
             log.error("%s\n%s", line, own_report(error, self.path))
             return ScriptFailure(text)
@@ -179,7 +181,8 @@ class Stream:
         return self
 
     def __next__(self) -> bytes:
-        first, self._first = self._first, b""
+        first = self._first
+        self._first = b""
         if first:
             return first
         try:

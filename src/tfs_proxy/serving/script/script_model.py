@@ -51,7 +51,8 @@ class ScriptModelContext(RequestContext):
     __slots__ = ("_reply_attributes", "_request", "model", "request_id", "system_properties", "value")
 
     def __init__(self, model_dir: str, request: ScriptRequest = NO_REQUEST, model: Any = None) -> None:
-        self._request, self.model = request, model
+        self._request = request
+        self.model = model
         self._reply_attributes: str | None = None
         self.value = self._request.value
         self.request_id = current_id()
@@ -288,7 +289,8 @@ class ScriptModelCaller:
         self, request: ScriptRequest, accept: str, context: ScriptModelContext
     ) -> tuple[str, Any]:
         """Call the functions; returns the name of the one that answered, and its result."""
-        call, script_model = self._runner.call, self._script_model
+        call = self._runner.call
+        script_model = self._script_model
         if script_model.transform_fn is not None:
             data, content_type = _data_and_type(request)
             return TRANSFORM, call(

@@ -167,7 +167,8 @@ def retargeted(
     if model_name is not None and model_name != target.model:
         target = Target(model_name)
     if version is None and label is None:
-        number, label = target.version, target.label
+        number = target.version
+        label = target.label
     else:
         number = None if version is None else int(version)
     return Target(target.model, number, label, signature or target.signature, method)

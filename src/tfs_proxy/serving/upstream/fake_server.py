@@ -134,7 +134,8 @@ class FakeModelServer:
             return {name: _zeros(spec, batch.records) for name, spec in signature.outputs.items()}
         arrays = self.outputs(dict(batch.inputs)) if callable(self.outputs) else self.outputs
         if arrays.keys() != signature.outputs.keys():
-            named, wanted = ", ".join(sorted(arrays)), ", ".join(signature.outputs)
+            named = ", ".join(sorted(arrays))
+            wanted = ", ".join(signature.outputs)
             raise ValueError(f"the outputs passed are {named or 'none'}, but {signature.name} has {wanted}")
         return {name: _typed(arrays[name], spec) for name, spec in signature.outputs.items()}
 
@@ -142,7 +143,8 @@ class FakeModelServer:
 def _zeros(spec: TensorSpec, records: int) -> npt.NDArray[Any]:
     """Zeros, or empty strings: unknown sizes are 1, that of the first axis the number of records."""
     sizes = (None,) if spec.shape is None else spec.shape
-    shape = tuple((records if axis == 0 else 1) if size is None else size for axis, size in enumerate(sizes))
+    unknown = (records, *[1] * len(sizes))
+    shape = tuple(unknown[axis] if size is None else size for axis, size in enumerate(sizes))
     dtype = dtype_of(spec)[1]
     return np.full(shape, b"", BYTES) if dtype == BYTES else np.zeros(shape, dtype)
 

@@ -45,7 +45,8 @@ class ForDeployment:
 
     def __init__(self, upstream: Upstream, deployment: Deployment) -> None:
         self._upstream = upstream
-        self.choose, self.close = upstream.choose, upstream.close
+        self.choose = upstream.choose
+        self.close = upstream.close
         self._deployment = deployment
 
     def signature(self, target: Target) -> Signature:

@@ -159,7 +159,8 @@ class GrpcCalls:
             metadata = tuple(OUTGOING.headers().items())
             # A call that can be cancelled takes 150 µs more.
             is_slow = self._last_seconds.get(instance, 0.0) > LOOK_SECONDS
-            call, began = _cancellable(method) if is_slow else method, time.monotonic()
+            call = _cancellable(method) if is_slow else method
+            began = time.monotonic()
             answer = call(b"".join(message), timeout=seconds, metadata=metadata)
             self._last_seconds[instance] = time.monotonic() - began
         except grpc.RpcError as error:
@@ -195,7 +196,8 @@ def _cancellable(method: Any) -> Callable[..., bytes]:
 
 def _refusal(error: Any, instance: Instance, seconds: float, url: str) -> ModelAnswer:
     """Answer for a call that the model server refused; raises for one that it did not answer."""
-    code, text = GrpcCode[error.code().name], error.details() or ""
+    code = GrpcCode[error.code().name]
+    text = error.details() or ""
     if code is GrpcCode.DEADLINE_EXCEEDED:
         raise UpstreamTimeout(not_answered(MODEL_SERVER, seconds)) from error
     if code is GrpcCode.UNAVAILABLE:

@@ -119,8 +119,10 @@ class TensorAnswer(ModelAnswer):
     """
 
     def __init__(self, predicted: Predicted, url: str = "") -> None:
-        self.headers, self.url = JSON_HEADERS, url
-        self.version, self.tensors = predicted.version, predicted.outputs
+        self.headers = JSON_HEADERS
+        self.url = url
+        self.version = predicted.version
+        self.tensors = predicted.outputs
 
     @classmethod
     def read(cls, message: Piece, url: str = "") -> "TensorAnswer":

@@ -21,7 +21,8 @@ from tfs_proxy.values.processes import growing_pause
 BREAKS = 3
 """Connections that break in a row before a circuit opens: one alone may be the request's own doing."""
 
-SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.2
+SHORTEST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 0.2
 
 Result = TypeVar("Result")
 

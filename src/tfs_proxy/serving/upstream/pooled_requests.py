@@ -52,7 +52,8 @@ class PooledRequests:
 
     def install(self) -> None:
         """Take over `requests` in this process: its functions, and sessions without adapters of their own."""
-        plain_request, plain_adapter = requests.api.request, Session.get_adapter
+        plain_request = requests.api.request
+        plain_adapter = Session.get_adapter
 
         def request(method: str | bytes, url: str | bytes, **options: Any) -> Response:
             return self._short_way(method, url, options) or plain_request(method, url, **options)
@@ -82,8 +83,10 @@ class PooledRequests:
 
         Raises exceptions of `requests`: ConnectionError, ReadTimeout.
         """
-        instance, patience = self._instance(prepared.url), _patience(timeout)
-        headers, body = _plain_headers(prepared.headers, _host(prepared.url)), prepared.body
+        instance = self._instance(prepared.url)
+        patience = _patience(timeout)
+        headers = _plain_headers(prepared.headers, _host(prepared.url))
+        body = prepared.body
         if instance is None or patience is None or headers is None or prepared.method not in _METHODS:
             return None
         if not isinstance(body, (str, bytes, type(None))):

@@ -70,7 +70,8 @@ class Recovering:
         times: TimeLimits,
     ) -> None:
         self._upstream = upstream
-        self.choose, self.close = upstream.choose, upstream.close
+        self.choose = upstream.choose
+        self.close = upstream.close
         self._settled = settled
         self._call_seconds = times.request_seconds
         self._patience_seconds = min(PATIENCE_SECONDS, times.wait_seconds)
@@ -83,7 +84,8 @@ class Recovering:
 
     def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
         """Send records; a timeout of the caller's own, or of the request's, bounds the waiting, too."""
-        seconds, left = options.get("timeout_seconds"), seconds_left()
+        seconds = options.get("timeout_seconds")
+        left = seconds_left()
         if left < (self._call_seconds if seconds is None else seconds):
             options["timeout_seconds"] = seconds = left
         ask = lambda: self._upstream.predict(target, records, **options)  # noqa: E731
@@ -112,7 +114,8 @@ class Recovering:
     def _patiently(self, ask: Callable[[], Outcome], most_seconds: float = math.inf) -> Outcome:
         """Ask again, once all has settled, if the model server was away."""
         deadline = time.monotonic() + min(most_seconds, self._patience_seconds)
-        broken, unreached = _broken_before.get(), 0
+        broken = _broken_before.get()
+        unreached = 0
         if broken:
             time.sleep(PAUSE_SECONDS)
             self._wait(deadline)

@@ -53,7 +53,8 @@ class RestUpstream:
         }
         self.signatures = Signatures(self._read_metadata)
         self.choose = self._load_balancer.choose
-        self.signature, self.signatures_of = self.signatures.get, self.signatures.by_name
+        self.signature = self.signatures.get
+        self.signatures_of = self.signatures.by_name
 
     def predict(
         self,

@@ -37,7 +37,8 @@ from tfs_proxy.wire.media_types import BYTES, TEXT
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING, MOST_WAITING_BYTES = 10_000, 256 * MEGABYTE
+MOST_WAITING = 10_000
+MOST_WAITING_BYTES = 256 * MEGABYTE
 
 
 InvokeWithin = Callable[[Mapping[str, str], bytes, float], Awaitable[HttpResponse]]
@@ -57,7 +58,9 @@ class AsyncQueue:
         invoke: InvokeWithin,
         files: LocalFiles,
     ) -> None:
-        self._config, self._invoke, self._files = config, invoke, files
+        self._config = config
+        self._invoke = invoke
+        self._files = files
         self._workers = config.concurrent * instances
         self._waiting: asyncio.Queue[AsyncRequest] = asyncio.Queue()
         self._unfinished = self._held_bytes = 0

@@ -16,7 +16,9 @@ from tfs_proxy.values.errors import RequestError
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import JSON
 
-CONTROL_PLANE, RUNTIME, LOGS = "sagemaker", "sagemaker-runtime", "logs"
+CONTROL_PLANE = "sagemaker"
+RUNTIME = "sagemaker-runtime"
+LOGS = "logs"
 OURS = frozenset({"ModelDataUrl", "ArtifactUrl", "S3Uri", "S3OutputPath", "S3FailurePath", "InputLocation"})
 """Members that also take a path of this machine here."""
 
@@ -27,7 +29,9 @@ _TABLE = json.loads(files(__package__).joinpath("members.json").read_text())
 """Members that are acted on here, by AWS's name of a structure; those of which some values are; and those of
 the account, the hardware and the observers, without effect on anything that a client gets."""
 
-_ACTED_ON, _VALUES, _WITHOUT_EFFECT = _TABLE["acted on"], _TABLE["values"], set(_TABLE["without effect"])
+_ACTED_ON = _TABLE["acted on"]
+_VALUES = _TABLE["values"]
+_WITHOUT_EFFECT = set(_TABLE["without effect"])
 
 
 @cache
@@ -57,7 +61,8 @@ def _not_acted_on(shape: Shape, value: Any, path: str = "") -> Iterator[str]:
             yield from _not_acted_on(shape.member, part, f"{path}[{place}]")
     elif isinstance(shape, StructureShape) and shape.name in _ACTED_ON:
         for name in sorted(value.keys() - _WITHOUT_EFFECT):
-            inner, part = f"{path}.{name}" if path else name, value[name]
+            inner = f"{path}.{name}" if path else name
+            part = value[name]
             if name not in _ACTED_ON[shape.name]:
                 yield f"{inner} is not supported here: leave it out to try the rest"
             elif part not in _VALUES.get(name, (part,)):
@@ -125,9 +130,12 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
 
 
 ERROR_TYPE = "x-amzn-ErrorType"
-MODEL_ERROR, NOT_READY, UNAVAILABLE = "ModelError", "ModelNotReadyException", "ServiceUnavailable"
+MODEL_ERROR = "ModelError"
+NOT_READY = "ModelNotReadyException"
+UNAVAILABLE = "ServiceUnavailable"
 REFUSED = "ValidationError"
-IN_USE, NOT_FOUND = "ResourceInUse", "ResourceNotFound"
+IN_USE = "ResourceInUse"
+NOT_FOUND = "ResourceNotFound"
 NO_ANSWER = 0
 """AWS's OriginalStatusCode for a container that gave no answer."""
 
@@ -143,7 +151,9 @@ class AwsError(RequestError):
 
     def __init__(self, code: str, message: str, **members: str | int) -> None:
         super().__init__(message)
-        self.code, self.message, self.members = code, message, members
+        self.code = code
+        self.message = message
+        self.members = members
 
 
 def model_error(container: str, status: int, message: str, log_stream: str) -> AwsError:
@@ -231,7 +241,8 @@ def given_members(operation: str, headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _problems(member: str, shape: Shape, value: str) -> Iterator[str]:
-    most, least = shape.metadata.get("max"), shape.metadata.get("min", 0)
+    most = shape.metadata.get("max")
+    least = shape.metadata.get("min", 0)
     if shape.type_name != "string":
         if not value.isdecimal() or len(value) > _MOST_DIGITS:
             yield f"{member} must be a number."

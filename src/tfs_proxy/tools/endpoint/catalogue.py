@@ -162,7 +162,8 @@ class Catalogue:
     def _conflicts_of_config(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         names: set[str] = set()
         for place, variant in enumerate(parameters["ProductionVariants"]):
-            path, name = f"ProductionVariants[{place}]", variant["VariantName"]
+            path = f"ProductionVariants[{place}]"
+            name = variant["VariantName"]
             if name in names:
                 yield f"{path}.VariantName {name} is there twice"
             names.add(name)
@@ -192,7 +193,8 @@ class Catalogue:
         yield from _too_many("RuntimeConfig.CopyCount", parameters.get("RuntimeConfig", {}))
 
     def _component(self, request: OperationRequest) -> InferenceComponent:
-        parameters, specification = request.parameters, request.parameters["Specification"]
+        parameters = request.parameters
+        specification = request.parameters["Specification"]
         config = self.configs[self.endpoints[parameters["EndpointName"]]]
         model = self.models.get(specification.get("ModelName", ""))
         if model is None:
@@ -212,7 +214,8 @@ class Catalogue:
 
 def _too_many(path: str, parameters: Mapping[str, Any]) -> Iterator[str]:
     """Refuse a number of instances or copies that would take the machine down with it."""
-    count, memory = parameters.get(path.rpartition(".")[2], 1), available_resources().memory_bytes
+    count = parameters.get(path.rpartition(".")[2], 1)
+    memory = available_resources().memory_bytes
     if memory is not None and count > (most := max(memory // INSTANCE_BYTES, 1)):
         yield f"{path} {count} is more than the {most} for which this machine has memory"
 
@@ -292,7 +295,8 @@ def listed(
         fit = fit[places[0] :]
     for ending, holds in _FILTERS.items():
         for parameter in (each for each in parameters if each.endswith(ending)):
-            of, wanted = parameter.removesuffix(ending), parameters[parameter]
+            of = parameter.removesuffix(ending)
+            wanted = parameters[parameter]
             fit = [thing for thing in fit if holds(thing[named.get(of, of)], wanted)]
     most = parameters.get("MaxResults", DEFAULT_RESULTS)
     return {member: fit[:most]} | ({"NextToken": fit[most - 1][name]} if len(fit) > most else {})

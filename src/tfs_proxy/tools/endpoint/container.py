@@ -38,7 +38,8 @@ class ComingParts:
     """The parts of an answer, for which ``threads`` wait."""
 
     def __init__(self, answer: ComingAnswer, threads: Executor) -> None:
-        self._answer, self._threads = answer, threads
+        self._answer = answer
+        self._threads = threads
 
     def __aiter__(self) -> Self:
         return self
@@ -74,7 +75,8 @@ class HostedContainer(Container):
         held: ExitStack | None = None,
     ) -> None:
         super().__init__(name, host, port, threads)
-        self.child, self.image = child, image
+        self.child = child
+        self.image = image
         self._held = held or ExitStack()
 
     @property
@@ -124,7 +126,10 @@ class ManyModels:
     """
 
     def __init__(self, container: HostedContainer, prefix: str, unpack: Unpack, *, keeps: bool) -> None:
-        self._container, self._prefix, self._unpack, self._keeps = container, prefix, unpack, keeps
+        self._container = container
+        self._prefix = prefix
+        self._unpack = unpack
+        self._keeps = keeps
         self._loaded: OrderedDict[str, str] = OrderedDict()  # ids by archive
         self._loading: dict[str, asyncio.Task[None]] = {}
 

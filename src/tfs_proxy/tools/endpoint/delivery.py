@@ -123,7 +123,8 @@ def _check_size(place: str, size: int) -> None:
 
 
 ASYNC = "InvokeEndpointAsync"
-TTL_SECONDS, TIMEOUT_SECONDS = 21_600, 900
+TTL_SECONDS = 21_600
+TIMEOUT_SECONDS = 900
 INLINE_BYTES = 128_000
 """Defaults and the limit in AWS's description of the operation."""
 

@@ -27,7 +27,8 @@ from tfs_proxy.values.errors import StopServing
 
 log = logging.getLogger(__name__)
 
-CREATING, FAILED = "Creating", "Failed"
+CREATING = "Creating"
+FAILED = "Failed"
 
 
 class HostedEndpoint:
@@ -36,14 +37,17 @@ class HostedEndpoint:
     def __init__(
         self, name: str, config: EndpointConfig, catalogue: Catalogue, starter: ContainerStarter
     ) -> None:
-        self.name, self.config = name, config
-        self.status, self.failure_reason = CREATING, ""
+        self.name = name
+        self.config = config
+        self.status = CREATING
+        self.failure_reason = ""
         self.changed_at = time.time()
         self.variants: dict[str, InstanceGroup] = {}
         self.components: dict[str, InstanceGroup] = {}
         self.changing: set[str] = set()
         """Components that are being updated."""
-        self._catalogue, self._starter = catalogue, starter
+        self._catalogue = catalogue
+        self._starter = starter
         self.draw = random.Random()  # noqa: S311 - it only spreads load
 
     async def start(self) -> None:
@@ -72,7 +76,9 @@ class HostedEndpoint:
         except StopServing as error:
             self._change(IN_SERVICE, str(error))
             raise
-        old, self.config, self.variants = self.variants, config, variants
+        old = self.variants
+        self.config = config
+        self.variants = variants
         self._change(IN_SERVICE)
         await asyncio.gather(*(group.drain_and_stop() for group in old.values()))
 
@@ -159,7 +165,9 @@ class HostedEndpoint:
         await asyncio.gather(*(group.drain_and_stop() for group in self.groups()))
 
     def _change(self, status: str, reason: str = "") -> None:
-        self.status, self.failure_reason, self.changed_at = status, reason, time.time()
+        self.status = status
+        self.failure_reason = reason
+        self.changed_at = time.time()
         log.info("endpoint %s: %s%s", self.name, status, f": {reason}" if reason else "")
 
     def _with_current_properties(self, config: EndpointConfig) -> EndpointConfig:

@@ -60,12 +60,15 @@ class VariantInstance:
     def __init__(
         self, endpoint: str, of: str, model: HostedModel, startup_seconds: float, starter: ContainerStarter
     ) -> None:
-        self.name, self.model = of, model
+        self.name = of
+        self.model = model
         self.containers: tuple[HostedContainer, ...] = ()
         self.many_models: dict[str, ManyModels] = {}
         self.state = InstanceState.STARTING
         self.outstanding = 0
-        self._endpoint, self._startup_seconds, self._starter = endpoint, startup_seconds, starter
+        self._endpoint = endpoint
+        self._startup_seconds = startup_seconds
+        self._starter = starter
         self._idle = asyncio.Event()
         self._idle.set()
 

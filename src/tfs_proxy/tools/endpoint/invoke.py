@@ -52,8 +52,11 @@ class ModelHop:
     """A container of ``instance`` as a request meets it: with the model ``target`` if it has many."""
 
     def __init__(self, container: HostedContainer, models: ManyModels | None, target: str, log: str) -> None:
-        self.name, self._container = container.name, container
-        self._models, self._target, self._log_stream = models, target, log
+        self.name = container.name
+        self._container = container
+        self._models = models
+        self._target = target
+        self._log_stream = log
 
     async def send(self, body: bytes, headers: Mapping[str, str], deadline: float) -> HttpResponse:
         path = await self._path(deadline)
@@ -94,7 +97,9 @@ class Invocation:
     def __init__(
         self, endpoint: str, instance: VariantInstance, members: Mapping[str, str], limits: InvocationLimits
     ) -> None:
-        self._endpoint, self._instance, self._limits = endpoint, instance, limits
+        self._endpoint = endpoint
+        self._instance = instance
+        self._limits = limits
         hops = [
             ModelHop(container, models, target_of(models, members), self._log_stream(container.name))
             for container in _chosen_containers(instance, members)
@@ -135,11 +140,14 @@ class Invocation:
                 case UpstreamTimeout():
                     status, text = NO_ANSWER, TIMED_OUT
                 case NotReached():
-                    status, text = NO_ANSWER, "The container can't be reached."
+                    status = NO_ANSWER
+                    text = "The container can't be reached."
                 case AnswerTooLarge() as error:
-                    status, text = NO_ANSWER, str(error)
+                    status = NO_ANSWER
+                    text = str(error)
                 case _:
-                    status, text = NO_ANSWER, "The connection to the container broke."
+                    status = NO_ANSWER
+                    text = "The connection to the container broke."
             log_stream = self._log_stream(failed.container)
             raise model_error(failed.container, status, text, log_stream) from failed
 

@@ -50,7 +50,8 @@ class JobRun:
     """A job from the start of its containers to the end of its engine; ``url`` is that of this endpoint."""
 
     def __init__(self, request: JobRequest, starter: ContainerStarter, url: str) -> None:
-        self._request, self._starter = request, starter
+        self._request = request
+        self._starter = starter
         self._hop_url = f"{url}/transform-jobs/{request.name}{INVOCATIONS.path}"
         self._instance = VariantInstance(
             request.name, request.name, request.batch_model, STARTUP_SECONDS, starter
@@ -82,7 +83,8 @@ class JobRun:
         # The container itself if there is only one, else the hop through all of them.
         engine_url = f"http://{containers[0].authority}" if len(containers) == 1 else self._hop_url
         folder = self._starter.new_folder()
-        job, summary = folder / "job.json", folder / "summary.json"
+        job = folder / "job.json"
+        summary = folder / "summary.json"
         job.write_text(self._request.engine_file())
         allowed = [f"--files={folder}" for folder in self._starter.files.folders]
         words = ("transform", str(job), "--sagemaker-output", "--endpoint", engine_url, *allowed)

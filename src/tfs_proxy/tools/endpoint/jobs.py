@@ -28,8 +28,11 @@ from tfs_proxy.tools.endpoint.operations import ACCOUNT, JOB, REGION, OperationR
 from tfs_proxy.values.errors import StopServing
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
-IN_PROGRESS, COMPLETED, FAILED = "InProgress", "Completed", "Failed"
-STOPPING, STOPPED = "Stopping", "Stopped"
+IN_PROGRESS = "InProgress"
+COMPLETED = "Completed"
+FAILED = "Failed"
+STOPPING = "Stopping"
+STOPPED = "Stopped"
 
 LONGEST_REASON = 1024
 """Characters of a FailureReason (botocore's model)."""
@@ -43,8 +46,10 @@ class TransformJob:
     """A job and its state: ``status`` is AWS's TransformJobStatus, and times are in seconds since 1970."""
 
     def __init__(self, request: JobRequest) -> None:
-        self.name, self.request = request.name, request
-        self.status, self.failure_reason = IN_PROGRESS, ""
+        self.name = request.name
+        self.request = request
+        self.status = IN_PROGRESS
+        self.failure_reason = ""
         self.changed = request.created
         self.started: float | None = None
         self.ended: float | None = None
@@ -87,7 +92,9 @@ class TransformJob:
         self._change(status, reason)
 
     def _change(self, status: str, reason: str = "") -> None:
-        self.status, self.failure_reason, self.changed = status, reason[:LONGEST_REASON], time.time()
+        self.status = status
+        self.failure_reason = reason[:LONGEST_REASON]
+        self.changed = time.time()
         level = logging.ERROR if status == FAILED else logging.INFO
         log.log(level, "transform job %s: %s%s", self.name, status, f": {reason}" if reason else "")
 
@@ -117,7 +124,8 @@ class TransformJobs:
     """All jobs by name, of which ``at_once`` run; ``new_run`` makes the work of one."""
 
     def __init__(self, catalogue: Catalogue, new_run: Callable[[JobRequest], JobRun], at_once: int) -> None:
-        self._catalogue, self._new_run = catalogue, new_run
+        self._catalogue = catalogue
+        self._new_run = new_run
         self._slots = asyncio.Semaphore(at_once)
         self._jobs: dict[str, TransformJob] = {}
         self.calls: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
@@ -181,7 +189,8 @@ class TransformJobs:
         )
 
 
-GROUP, NO_LOG = "/aws/sagemaker/TransformJobs", "ResourceNotFoundException"
+GROUP = "/aws/sagemaker/TransformJobs"
+NO_LOG = "ResourceNotFoundException"
 INSTANCE = "i-local"
 MOST_LINES = 5000
 MOST_STREAMS = 50
@@ -212,7 +221,8 @@ class LogStream(Struct):
             if not token[2:].isdecimal():
                 raise refused(f"nextToken {token} is none that GetLogEvents has ended with.")
             begin = max(first, int(token[2:]))
-        earliest, latest = parameters.get("startTime", 0), parameters.get("endTime", float("inf"))
+        earliest = parameters.get("startTime", 0)
+        latest = parameters.get("endTime", float("inf"))
         events = list(itertools.islice(self.events, begin - first, begin - first + most))
         return {
             "events": [each for each in events if earliest <= each["timestamp"] < latest],
@@ -237,12 +247,15 @@ class LogStreams:
         job, _, part = process.partition("/")
         if job not in self._jobs:
             return
-        name = f"{job}/{INSTANCE}" + (f"/{'data-log' if part == ENGINE else part}" if part else "")
+        name = f"{job}/{INSTANCE}"
+        if part:
+            name += "/data-log" if part == ENGINE else f"/{part}"
         self._streams.setdefault(name, LogStream(name)).add(line)
 
     def _describe(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         self._refuse_unknown(parameters)
-        prefix, last = parameters.get("logStreamNamePrefix", ""), parameters.get("nextToken", "")
+        prefix = parameters.get("logStreamNamePrefix", "")
+        last = parameters.get("nextToken", "")
         names = sorted(name for name in self._streams if name.startswith(prefix) and name > last)
         most = parameters.get("limit", MOST_STREAMS)
         answer: dict[str, Any] = {"logStreams": [_described(self._streams[name]) for name in names[:most]]}
@@ -263,7 +276,8 @@ class LogStreams:
 
 
 def _described(stream: LogStream) -> Mapping[str, Any]:
-    first, last = stream.events[0]["timestamp"], stream.events[-1]["timestamp"]
+    first = stream.events[0]["timestamp"]
+    last = stream.events[-1]["timestamp"]
     return {
         "logStreamName": stream.name,
         "arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{GROUP}:log-stream:{stream.name}",

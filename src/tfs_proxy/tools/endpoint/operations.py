@@ -17,11 +17,15 @@ from tfs_proxy.wire.s3_client import S3_SCHEME
 
 log = logging.getLogger(__name__)
 
-REGION, ACCOUNT = "local", "000000000000"
+REGION = "local"
+ACCOUNT = "000000000000"
 
-SERIAL, DIRECT = "Serial", "Direct"
-IN_SERVICE, UPDATING = "InService", "Updating"
-LEAST_OUTSTANDING, RANDOM = "LEAST_OUTSTANDING_REQUESTS", "RANDOM"
+SERIAL = "Serial"
+DIRECT = "Direct"
+IN_SERVICE = "InService"
+UPDATING = "Updating"
+LEAST_OUTSTANDING = "LEAST_OUTSTANDING_REQUESTS"
+RANDOM = "RANDOM"
 STARTUP_SECONDS = 480.0
 """Limit for the first 200 of /ping (docs/reference/sagemaker.md)."""
 

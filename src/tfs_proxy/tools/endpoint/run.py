@@ -110,7 +110,8 @@ class EndpointRun:
         options: EndpointOptions,
         workspace: Workspace,
     ) -> None:
-        self._settings, self._listeners = settings, listeners
+        self._settings = settings
+        self._listeners = listeners
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="container-client")
         catalogue = options.catalogue
         logs = LogStreams(catalogue.jobs)

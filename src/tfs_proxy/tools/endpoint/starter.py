@@ -39,7 +39,8 @@ from tfs_proxy.wire.s3_client import S3_SCHEME, s3_client
 
 log = logging.getLogger(__name__)
 
-LOCAL, DOCKER = "local", "docker"
+LOCAL = "local"
+DOCKER = "docker"
 INSPECT_SECONDS = 30.0
 
 PORTS_EACH = 11
@@ -93,9 +94,11 @@ def _is_address(text: str) -> bool:
 def _running(address: str) -> Running:
     try:
         parts = urlsplit(address)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError:
-        host, port = None, None
+        host = None
+        port = None
     if not host or parts.path.strip("/"):
         raise SettingsError(f"{printable(address)} can't be used: it must be http://HOST:PORT.")
     return Running(host, port or 80)
@@ -149,7 +152,8 @@ class UnpackedModels:
     def __init__(
         self, root: Path, endpoint: str, prefix: str, unpacked: Callable[[str], Awaitable[Path]]
     ) -> None:
-        self._root, self._unpacked = root, unpacked
+        self._root = root
+        self._unpacked = unpacked
         self.folder = root / f"models-{_digest(endpoint, prefix)}"
         self.folder.mkdir(exist_ok=True)
 
@@ -217,10 +221,14 @@ class ContainerStarter:
         files: LocalFiles,
         heard: Callable[[str, str], None] = lambda _of, _line: None,
     ) -> None:
-        self._settings, self._workspace = settings, workspace
-        self._threads, self._choices, self._heard = threads, choices, heard
+        self._settings = settings
+        self._workspace = workspace
+        self._threads = threads
+        self._choices = choices
+        self._heard = heard
         self.files = files
-        self._environ, self._environ_of_ours = environ, for_inner_stack(environ)
+        self._environ = environ
+        self._environ_of_ours = for_inner_stack(environ)
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[None]] = set()
 
@@ -316,7 +324,8 @@ class ContainerStarter:
     async def unpacked(self, archive: str) -> Path:
         """A model's folder, unpacked into the workspace if need be. Raises ArchiveError."""
         root = self.new_folder()
-        max_bytes, cancelled = self._settings.max_archive_bytes, threading.Event()
+        max_bytes = self._settings.max_archive_bytes
+        cancelled = threading.Event()
         opening = partial(fetch, archive, Workspace(root), max_bytes, cancelled)
         return await in_daemon_thread(opening, "archive", cancelled)
 

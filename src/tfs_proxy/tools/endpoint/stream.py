@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 
-TIME_EXCEEDED, STREAM_BROKEN = "ModelInvocationTimeExceeded", "StreamBroken"
+TIME_EXCEEDED = "ModelInvocationTimeExceeded"
+STREAM_BROKEN = "StreamBroken"
 """Error codes of ModelStreamError (botocore's model of InvokeEndpointWithResponseStream)."""
 
 _TEXT = 7
@@ -85,7 +86,8 @@ class EventParts:
     """A container's parts as events, the last of which may be an error; then closes what `keep` got."""
 
     def __init__(self, parts: Parts, seconds: float) -> None:
-        self._parts, self._seconds = parts, seconds
+        self._parts = parts
+        self._seconds = seconds
         self._first: bytes | None = None
         self._ended = False
         self._held = AsyncExitStack()
@@ -111,7 +113,8 @@ class EventParts:
             await self.aclose()
             raise StopAsyncIteration
         try:
-            part, self._first = self._first, None
+            part = self._first
+            self._first = None
             return payload_part(await anext(self._parts) if part is None else part)
         except StopAsyncIteration:
             await self.aclose()

@@ -33,7 +33,8 @@ def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> 
             "with tf.saved_model in TensorFlow 2 from its own code, or pack it without these flags."
         )
     network = _own_signature(source, loaded)
-    image, specs = preprocessing.image, network.structured_input_signature[1]
+    image = preprocessing.image
+    specs = network.structured_input_signature[1]
     tables = preprocessing.standardize
     first = TableStage(tables, specs) if image is None else ImageStage(image, specs)
     last = LabelStage(preprocessing, network.structured_outputs)
@@ -44,7 +45,8 @@ def add_signatures(source: Path, target: Path, preprocessing: Preprocessing) -> 
     serve = tf.function(answer, input_signature=[first.signature])
     warnings = _tried(first, last, network, serve)
     module = tf.Module()
-    module.network, module.serve = loaded, serve
+    module.network = loaded
+    module.serve = serve
     signatures = {**loaded.signatures, RAW: network, DEFAULT_SIGNATURE: serve.get_concrete_function()}
     tf.saved_model.save(module, str(target), signatures=signatures)
     return warnings

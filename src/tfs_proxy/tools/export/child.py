@@ -101,7 +101,8 @@ def export(request: ExportRequest, cancelled: threading.Event | None = None) -> 
 
 def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> ExportReport:
     """Starts the process and waits for its report. Raises ExportError if it ends without one, or refuses."""
-    answer, errors = folder / "report.json", folder / "stderr"
+    answer = folder / "report.json"
+    errors = folder / "stderr"
     # -P: a module in the user's working directory must not shadow a library's.
     argv = [sys.executable, "-P", "-m", MODULE, str(answer)]
     with errors.open("wb") as log:

@@ -62,7 +62,8 @@ def compare(exported: Exported, folder: Path) -> tuple[str, ...]:
 
 def _not_compared(exported: Exported, folder: Path) -> Iterator[str]:
     """Yields reasons. Raises ExportError, and what the model raises."""
-    model, specs = exported.model, exported.specs
+    model = exported.model
+    specs = exported.specs
     loaded = tf.saved_model.load(str(folder))
     tolerance = TOLERANCE_OF_HALVES if HALF in str(model.get_config()) else TOLERANCE
     fixed = next((tensor.shape[0] for tensor in model.inputs if tensor.shape[0]), None)
@@ -123,12 +124,15 @@ def _is_blank(values: Any) -> bool:
 def _difference(wanted: Answers, answers: Answers, tolerance: float) -> str | None:
     """Describes the first output that differs by more than ``tolerance`` of its largest value."""
     for name in wanted:
-        first, second = np.asarray(wanted[name]), np.asarray(answers[name])
+        first = np.asarray(wanted[name])
+        second = np.asarray(answers[name])
         if first.shape != second.shape:
             return f"output {name} has the shape {second.shape} instead of {first.shape}"
         if first.dtype.kind in TEXT:
-            first, second = np.ones(first.shape), first == second
-        first, second = first.astype(np.complex128), second.astype(np.complex128)
+            second = first == second
+            first = np.ones(first.shape)
+        first = first.astype(np.complex128)
+        second = second.astype(np.complex128)
         largest = np.max(np.abs(first), initial=0, where=np.isfinite(first))
         apart = ~np.isclose(second, first, rtol=0, atol=tolerance * largest, equal_nan=True)
         if apart.any():

@@ -16,7 +16,9 @@ from msgspec import Struct
 from tfs_proxy.values.errors import ExportError
 from tfs_proxy.values.memory import MEGABYTE
 
-CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
+CONFIG = "config.json"
+METADATA = "metadata.json"
+WEIGHTS = "model.weights.h5"
 SHARDED_WEIGHTS = "model.weights.json"
 MOST_JSON_BYTES = 64 * MEGABYTE
 MOST_MEMBERS = 100_000
@@ -61,7 +63,8 @@ def refuse_other_file(path: Path) -> None:
             beginning = file.read(64)
     except OSError as error:
         raise ExportError(f"{path} can't be read: {error.strerror}.") from error
-    is_zip, is_hdf5 = beginning.startswith(b"PK\x03\x04"), beginning.startswith(HDF5_MAGIC)
+    is_zip = beginning.startswith(b"PK\x03\x04")
+    is_hdf5 = beginning.startswith(HDF5_MAGIC)
     wants_zip = path.suffix == ".keras"
     if not beginning:
         raise ExportError(f"{path} is empty. {SAVE_AGAIN}")
@@ -192,7 +195,8 @@ def _check(path: Path, file: Any, max_bytes: int) -> None:
 def _datasets(path: Path, file: Any) -> Iterator[Any]:
     import h5py
 
-    waiting, members = [file], 0
+    waiting = [file]
+    members = 0
     while waiting:
         group = waiting.pop()
         for name in group:

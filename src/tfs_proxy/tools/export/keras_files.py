@@ -45,22 +45,24 @@ def export_named(keras: Any, model: Any, target: Path) -> tuple[ExportReport, Ex
     import tensorflow as tf
 
     # A Sequential model that was loaded has no `input`, and one with nested tensors has no such names.
-    taken, given = getattr(model, "input", model.inputs), getattr(model, "output", model.outputs)
+    taken = getattr(model, "input", model.inputs)
+    given = getattr(model, "output", model.outputs)
     if isinstance(taken, list | tuple) and len(taken) == 1:
         taken = taken[0]
-    inputs, outputs = (
-        _by_name(taken, [each.name for each in model.inputs]),
-        _by_name(given, _answering(model)),
-    )
+    inputs = _by_name(taken, [each.name for each in model.inputs])
+    outputs = _by_name(given, _answering(model))
     sent = {name: identifier(name) for name in inputs}
-    answers, endpoint = list(outputs), DEFAULT_SIGNATURE
+    answers = list(outputs)
+    endpoint = DEFAULT_SIGNATURE
     if len(set(sent.values())) < len(sent):
         raise ExportError(
             f"Two of the inputs {', '.join(map(repr, sent))} would have the same name in a SavedModel, whose "
             "inputs are named as Python's variables are: rename one, and save the model again."
         )
     if not inputs or not outputs:
-        inputs, sent, endpoint = {}, {}, "serve"
+        inputs = {}
+        sent = {}
+        endpoint = "serve"
         answers = [f"output_{index}" for index in range(len(tf.nest.flatten(given)))]
     keys = {id(tensor): sent[name] for name, tensor in inputs.items()}
 
@@ -96,8 +98,11 @@ def _answering(model: Any) -> list[str]:
 
 def _by_name(structure: Any, names: list[str]) -> dict[str, Any]:
     """Tensors by the keys of a dict, or by ``names``; {} if they are nested deeper."""
-    flat = isinstance(structure, list | tuple)
-    named = structure if isinstance(structure, dict) else dict(zip(names, structure if flat else [structure]))  # noqa: B905
+    if isinstance(structure, dict):
+        named = structure
+    else:
+        flat = structure if isinstance(structure, list | tuple) else [structure]
+        named = dict(zip(names, flat))  # noqa: B905
     return {} if any(isinstance(each, dict | list | tuple) for each in named.values()) else dict(named)
 
 
@@ -262,7 +267,8 @@ def _objects(config: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
     while waiting:
         node, owner = waiting.pop()
         if isinstance(node, Mapping):
-            inner, kind = node.get("config"), node.get("class_name")
+            inner = node.get("config")
+            kind = node.get("class_name")
             name = inner.get("name") if isinstance(inner, Mapping) else None
             owner = f"layer {_short(name)} ({_short(kind)})" if isinstance(name, str) and kind else owner
             yield node, owner
@@ -272,7 +278,8 @@ def _objects(config: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
 
 
 def _reason(node: Mapping[str, Any], owner: str) -> str | None:
-    kind, inner = node.get("class_name"), node.get("config")
+    kind = node.get("class_name")
+    inner = node.get("config")
     if kind == CODE:
         return f"{owner} has a Python lambda, whose byte code is in the file"
     if kind == LAMBDA_LAYER:

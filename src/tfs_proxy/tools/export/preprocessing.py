@@ -68,7 +68,8 @@ class ImageInput(Struct, frozen=True):
         form = _SIZE.fullmatch(text)
         if form is None:
             raise SettingsError(f"--decode-image {text!r} is not {FORM}.")
-        height, width = int(form["height"]), int(form["width"])
+        height = int(form["height"])
+        width = int(form["width"])
         if max(height, width) > LARGEST_SIDE:
             raise SettingsError(f"--decode-image {text!r}: a side has at most {LARGEST_SIDE} pixels.")
         return cls(height, width, _scaling(form["mode"] or "none"))

@@ -18,11 +18,14 @@ from tfs_proxy.values.errors import ExportError
 IMAGE = "image"
 DECODED_CHANNELS = (1, 3, 4)
 DEFAULT_CHANNELS = 3
-FLAT_RANK, PICTURE_RANK = 3, 4
+FLAT_RANK = 3
+PICTURE_RANK = 4
 LARGEST_PIXEL = 255
 
-PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
-PNG_SIZE_AT, PNG_SIZE_BYTES = 16, 8
+PNG = b"\x89PNG\r\n\x1a\n"
+JPEG = b"\xff\xd8\xff"
+PNG_SIZE_AT = 16
+PNG_SIZE_BYTES = 8
 MOST_PIXELS = LARGEST_SIDE * LARGEST_SIDE
 """A picture of a few kilobytes may declare gigabytes of pixels."""
 
@@ -85,7 +88,8 @@ class ImageStage:
 
     def sample(self) -> Tensors:
         """Pictures of noise: one of the network's size, and a larger one."""
-        height, width = self._image.height, self._image.width
+        height = self._image.height
+        width = self._image.width
         count = self._spec.shape[0] or SAMPLE_PICTURES
         sizes = [(height + index, width + index, self._channels) for index in range(count)]
         return {IMAGE: tf.stack([_noise(size, seed) for seed, size in enumerate(sizes)])}
@@ -220,7 +224,8 @@ def _constants(name: str, each: Standardization, specs: Specs) -> tuple[tf.Tenso
     if numbers not in (1, columns):
         raise ExportError(f"--standardize: {name} has {numbers} means, and the input {columns} columns.")
     with np.errstate(over="ignore"):
-        mean, std = np.array(each.mean, dtype.as_numpy_dtype), np.array(each.std, dtype.as_numpy_dtype)
+        mean = np.array(each.mean, dtype.as_numpy_dtype)
+        std = np.array(each.std, dtype.as_numpy_dtype)
     if not np.all(np.isfinite(mean) & np.isfinite(std) & (std > 0)):
         raise ExportError(
             f"--standardize: {name} has a number that is too large or too small for {dtype.name}."
@@ -228,7 +233,8 @@ def _constants(name: str, each: Standardization, specs: Specs) -> tuple[tf.Tenso
     return tf.constant(mean), tf.constant(std)
 
 
-LABELS, PROBABILITIES = "labels", "probabilities"
+LABELS = "labels"
+PROBABILITIES = "probabilities"
 SCORES_RANK = 2
 TOLERANCE = 1e-2
 

@@ -203,7 +203,8 @@ def lay_out(
     """
     check_name(options)
     root.mkdir()
-    layout, columns = ModelLayout(root, settings.program), options.csv_columns
+    layout = ModelLayout(root, settings.program)
+    columns = options.csv_columns
     try:
         if is_keras_file(options.model):
             add_code(options, layout, cancelled)  # first: a mistake in it need not wait for the export
@@ -258,7 +259,8 @@ def _lay_out_folder(options: LayoutOptions, root: Path, cancelled: threading.Eve
     """Copy the models below a folder, or add to their graphs, and its code/ if no script is given."""
     source = options.model.resolve()
     models = discover(source)
-    shown, versions = printable(str(source)), sum(len(model.versions) for model in models)
+    shown = printable(str(source))
+    versions = sum(len(model.versions) for model in models)
     if options.name is not None and len(models) > 1:
         raise SettingsError(f"--model-name can't be used: {_listed(models)} are in {shown}.")
     if options.preprocessing is not None and len(models) > 1:

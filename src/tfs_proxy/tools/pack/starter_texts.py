@@ -133,7 +133,9 @@ def _specs(specs: Mapping[str, TensorSpec]) -> Iterable[str]:
 
 def _described(spec: TensorSpec) -> str:
     dtype = ARRAY_TYPES.get(spec.dtype)
-    shown = spec.dtype if dtype is None else "bytes" if dtype.kind == "O" else dtype.name
+    shown = spec.dtype
+    if dtype is not None:
+        shown = "bytes" if dtype.kind == "O" else dtype.name
     return f"{shown}, any shape" if spec.shape is None else f"{shown}, shape {spec.shape}"
 
 

@@ -90,7 +90,8 @@ def sample_batches(signature: Signature, graph: GraphInputs, batch_sizes: tuple[
 
 def _array(name: str, spec: TensorSpec, records: int, string: bytes) -> npt.NDArray[Any]:
     shape = (None,) if spec.shape is None else spec.shape  # a vector, if the rank is open
-    sizes = [size if size is not None else records if axis == 0 else 1 for axis, size in enumerate(shape)]
+    unknown = [records, *[1] * len(shape)]
+    sizes = [unknown[axis] if size is None else size for axis, size in enumerate(shape)]
     if np.prod(sizes, dtype=float) > MOST_VALUES:
         raise SettingsError(f"The input {name} of shape {sizes} is too large for a request.")
     try:
@@ -242,7 +243,9 @@ def _try_all(predict: Predict, version: _Version) -> float:
 
 def _line(predict: Predict, version: _Version, cold_ms: float) -> str:
     """Measures what the requests are worth, for a line of the report."""
-    target, first, count = version.target, version.requests[0], len(version.requests)
+    target = version.target
+    first = version.requests[0]
+    count = len(version.requests)
     warm_ms = _milliseconds(predict, version, first)
     later_ms = statistics.median(_milliseconds(predict, version, first) for _ in range(REPEATS))
     return (

@@ -13,7 +13,8 @@ from pathlib import Path
 from tfs_proxy.values.errors import RequirementsError, SettingsError
 from tfs_proxy.values.names import printable
 
-OLDEST_GLIBC, NEWEST_GLIBC = 5, 39
+OLDEST_GLIBC = 5
+NEWEST_GLIBC = 39
 """Wheels of manylinux_2_N: the images have glibc 2.39 (GPU) and 2.41 (CPU)."""
 
 POLL_SECONDS = 0.1

@@ -35,7 +35,10 @@ from tfs_proxy.wire.protos.tensors import (
     to_pieces,
 )
 
-_NAME, _VERSION, _SIGNATURE, _LABEL = 1, 2, 3, 4
+_NAME = 1
+_VERSION = 2
+_SIGNATURE = 3
+_LABEL = 4
 
 
 def model_spec(
@@ -60,9 +63,11 @@ def response_bytes(spec: bytes, outputs: Mapping[str, npt.NDArray[Any]], *, as_l
     return b"".join([*chain(*entries), *message_field(2, [spec])])
 
 
-_OUTPUTS, _MODEL_SPEC = 1, 2
+_OUTPUTS = 1
+_MODEL_SPEC = 2
 _VALUE_OF_WRAPPER = 1
-_KEY, _VALUE = 1, 2
+_KEY = 1
+_VALUE = 2
 _VERSION_NUMBER = 3
 _BITS = np.dtype(np.uint16)
 
@@ -81,7 +86,8 @@ def read_response(message: Piece) -> Predicted:
     AnswerTooLarge.
     """
     tensors, version = response_parts(message)
-    outputs, listed = {}, ListedTensors()
+    outputs = {}
+    listed = ListedTensors()
     for name, tensor in tensors.items():
         values = _viewed(tensor)
         if values is None:
@@ -140,7 +146,10 @@ def tensor_parts(tensor: memoryview) -> tuple[int, tuple[int, ...], memoryview] 
 
     The content is the array's memory, if it is as long as the shape wants.
     """
-    dtype, shape, number, content = 0, b"", 0, None
+    dtype = 0
+    shape = b""
+    number = 0
+    content = None
     for part, kind, value in read_fields(tensor):
         if part == DTYPE and kind == VARINT:
             dtype = read_varint(value)

@@ -13,7 +13,9 @@ from msgspec import Struct
 
 from tfs_proxy.wire.protobuf_reader import FIXED32, FIXED64, LENGTH, VARINT, MalformedProtobuf, varint_at
 
-_MESSAGE_BYTES, _FIELD_BYTES, _TEXT_FIELD_BYTES = 40, 8, 16
+_MESSAGE_BYTES = 40
+_FIELD_BYTES = 8
+_TEXT_FIELD_BYTES = 16
 _MAP_ENTRY_BYTES = 64
 """Size of a map's entry without its value."""
 _LISTED_TEXT_BYTES = _UNKNOWN_BYTES = 40
@@ -22,7 +24,9 @@ _GROWTH = 2
 _FIXED_BYTES = {FIXED32: 4, FIXED64: 8}
 _DEEPEST = 100
 """Deepest nesting of messages that protobuf reads."""
-_WIDE, _NARROW, _FLAG = 8, 4, 1
+_WIDE = 8
+_NARROW = 4
+_FLAG = 1
 _SHORTEST_FIELD = 2
 _MORE = 0x80
 _LAST_BYTES = bytes(range(_MORE))
@@ -102,7 +106,8 @@ class _Count:
         return True
 
     def _go(self, end: int, costs: _Costs, depth: int) -> None:
-        at, message = self._at, self._message
+        at = self._at
+        message = self._message
         while at < end:
             tag = message[at]
             at += 1
@@ -142,7 +147,8 @@ def _costs(message: Descriptor) -> _Costs:
     costs = {}
     is_entry = message.GetOptions().map_entry
     for field in message.fields:
-        tag, number_bytes = field.number << 3, _NUMBER_BYTES.get(field.cpp_type, 0)
+        tag = field.number << 3
+        number_bytes = _NUMBER_BYTES.get(field.cpp_type, 0)
         if field.message_type is not None:
             size_bytes = 0 if is_entry else _message_bytes(field.message_type)
             costs[tag | LENGTH] = _FieldCost(size_bytes, message=field.message_type)

@@ -55,8 +55,13 @@ _NUMBERS = {kind: number for number, kind in _NUMPY_TYPES.items()}
 _OF_ML_DTYPES: frozenset[int] = frozenset({DataType.DT_BFLOAT16, *FLOAT8, *SMALL})
 _ML_DTYPES = "ml_dtypes"
 
-DTYPE, SHAPE, CONTENT = 1, 2, 4
-STRINGS, _WHOLE, _HALVES, _FLOAT8S = 8, 7, 13, 18
+DTYPE = 1
+SHAPE = 2
+CONTENT = 4
+STRINGS = 8
+_WHOLE = 7
+_HALVES = 13
+_FLOAT8S = 18
 
 FIXED_LISTS: Mapping[int, int] = {
     DataType.DT_FLOAT: 5,
@@ -176,7 +181,9 @@ def to_array(tensor: "TensorProto") -> npt.NDArray[Any]:
     return values.reshape(shape)
 
 
-_MORE, _LOW, _LONGEST_BITS = 0x80, 0x7F, 63
+_MORE = 0x80
+_LOW = 0x7F
+_LONGEST_BITS = 63
 
 
 def _packed_strings(content: bytes, count: int) -> list[bytes]:

@@ -117,7 +117,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def load_wsgi(self) -> None:
         """Load the application; on failure report the reason to the supervisor, and end the start."""
         workspace = worker_workspace()
-        printed, stages = WorkerLog(self.log.error_log), StageCounts()
+        printed = WorkerLog(self.log.error_log)
+        stages = StageCounts()
         observers: list[RequestObserver] = [printed, stages]
         self.closing = ExitStack()
         self.closing.callback(printed.finish)
@@ -147,7 +148,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         app: ContainerApp | ManyModelsApp = self.wsgi
         self.closing.callback(app.close)
         stages.set_models(app.known)
-        self.watch, self.first_call, self.health = app.watch, app.first_call, app.health
+        self.watch = app.watch
+        self.first_call = app.first_call
+        self.health = app.health
         self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.closing.callback(self.begun.close)
         captured = app if self.capture is None else self.capture.around(app)
@@ -160,7 +163,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
         """
         self.loading = None
-        self.phase, self.failure = WorkerPhase.FAILED, boot_failure(error)
+        self.phase = WorkerPhase.FAILED
+        self.failure = boot_failure(error)
         self.reports.deliver()
         until = time.monotonic() + RETRY_SECONDS
         while self.alive and os.getppid() == self.ppid and time.monotonic() < until:
@@ -200,8 +204,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Do nothing: the supervisor hears this worker, and not gunicorn's master."""
 
     def state(self) -> WorkerState:
-        watch, loading = self.watch, self.loading
-        answered, watch.answered = watch.answered, False
+        watch = self.watch
+        loading = self.loading
+        answered = watch.answered
+        watch.answered = False
         return WorkerState(
             os.getpid(),
             self.phase,

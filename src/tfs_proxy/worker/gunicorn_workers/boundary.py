@@ -98,9 +98,11 @@ class RequestBoundary:
         *,
         headers_for_nginx: HeadersForNginx | None = None,
     ) -> None:
-        self.begun, self.observers = begun, observers
+        self.begun = begun
+        self.observers = observers
         self.headers_for_nginx = headers_for_nginx
-        self._app, self._watch = app, watch
+        self._app = app
+        self._watch = watch
         self._begin_observers = [observer for observer in observers if hasattr(observer, "begin")]
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -214,7 +216,9 @@ class Exchange:
     ) -> None:
         self.record = record
         self.pieces: Iterable[bytes] = ()
-        self._boundary, self._start_response, self._note = boundary, start_response, note
+        self._boundary = boundary
+        self._start_response = start_response
+        self._note = note
         self._connection: socket.socket | None = environ.get(SOCKET)
         self._shows_timing = _ASKS_TIMING in environ
         self._iterator: Iterator[bytes] = iter(())

@@ -46,7 +46,8 @@ class PlainBody:
     def read(self, size: int | None = None) -> bytes:
         """Read ``size`` bytes, or all that are left."""
         wanted = self.left if size is None or size < 0 else min(size, self.left)
-        first, self._first = self._first[:wanted], self._first[wanted:]
+        first = self._first[:wanted]
+        self._first = self._first[wanted:]
         body = first if len(first) == wanted else self._received(first, wanted)
         self.left -= len(body)
         return body
@@ -111,7 +112,8 @@ def plain_request(data: bytes, source: socket.socket) -> PlainRequest | None:
         return None
     if fields.get("CONNECTION", "keep-alive").lower() != "keep-alive":
         return None
-    claimed, first = fields.get("CONTENT-LENGTH", "0" if head[1] == b"GET" else ""), data[head.end() :]
+    claimed = fields.get("CONTENT-LENGTH", "0" if head[1] == b"GET" else "")
+    first = data[head.end() :]
     length = int(claimed) if _LENGTH.fullmatch(claimed) else -1
     if len(first) > length:  # nginx waits for an answer before it sends another request
         return None
@@ -150,7 +152,8 @@ def plain_environ(
     if isinstance(client, str):
         environ["REMOTE_ADDR"] = client
     else:
-        environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = client[0], str(client[1])
+        environ["REMOTE_ADDR"] = client[0]
+        environ["REMOTE_PORT"] = str(client[1])
     environ["SERVER_NAME"], environ["SERVER_PORT"] = _server(server, environ.get("HTTP_HOST"))
     return environ
 
@@ -168,8 +171,8 @@ def _server(address: Any, host: str | None) -> tuple[str, str]:
         return address[0], str(address[1])
     if not host:
         return address, ""
-    name, port, *_ = (*host.split(":"), HTTP_PORT)
-    return name, port
+    parts = [*host.split(":"), HTTP_PORT]
+    return parts[0], parts[1]
 
 
 class PromptResponse(Response):  # type: ignore[misc]  # gunicorn has no types

@@ -110,7 +110,8 @@ def _load_model(deployment: Deployment, error_log: logging.Logger) -> None:
     from tfs_proxy.serving.script.script_model import load_model_for_forks
     from tfs_proxy.worker.gunicorn_workers.request_observers import WorkerLog
 
-    printed, before = WorkerLog(error_log), _held()
+    printed = WorkerLog(error_log)
+    before = _held()
     folder = deployment.script_model or ""
     is_loaded = load_model_for_forks(deployment.script or "", deployment.import_paths, folder)
     printed.finish()
@@ -119,7 +120,8 @@ def _load_model(deployment: Deployment, error_log: logging.Logger) -> None:
         if not (child := os.fork()):
             os._exit(0)
         os.waitpid(child, 0)
-    after, libraries = _held(), (_PROC / "maps").read_text()
+    after = _held()
+    libraries = (_PROC / "maps").read_text()
     new = after.keys() - before.keys()
     for number in (int(what.split()[1]) for what in new if what.startswith("descriptor")):
         os.set_inheritable(number, False)

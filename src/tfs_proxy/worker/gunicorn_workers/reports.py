@@ -45,8 +45,11 @@ class Reports:
         obey: Callable[[WorkerOrder], None],
         stages: StageCounts,
     ) -> None:
-        self._control_socket, self._stages = control_socket, stages
-        self._state, self._tick, self._obey = state, tick, obey
+        self._control_socket = control_socket
+        self._stages = stages
+        self._state = state
+        self._tick = tick
+        self._obey = obey
         self._lock = threading.Lock()
         self._sent: WorkerState | None = None
         self._sent_at = 0.0
@@ -124,9 +127,11 @@ class Loading(Struct, frozen=True):
 def boot_failure(error: Exception) -> BootFailure:
     """Reason why this worker can't load the application, with a traceback unless the error needs none."""
     if isinstance(error, ScriptLoadError):
-        text, report = str(error), error.report
+        text = str(error)
+        report = error.report
     elif isinstance(error, TfsProxyError) or shortage(error):
-        text, report = shortage(error) or str(error), ""
+        text = shortage(error) or str(error)
+        report = ""
     else:
         text = f"A worker can't start: {type(error).__name__}: {error}"
         report = "".join(traceback.format_exception(error)).rstrip()

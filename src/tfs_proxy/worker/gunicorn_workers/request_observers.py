@@ -62,7 +62,9 @@ class OwnLines:
     """Count and log of each request of a worker without nginx, which has both otherwise."""
 
     def __init__(self, path: Path, wanted: AccessLog) -> None:
-        self._file, self._log, self._wanted = appending(path), RequestLog(wanted), wanted
+        self._file = appending(path)
+        self._log = RequestLog(wanted)
+        self._wanted = wanted
 
     def note_end(self, record: RequestRecord) -> None:
         """Count a request that the application had; log it if it is one of those that are wanted."""

@@ -33,8 +33,10 @@ from tfs_proxy.worker.gunicorn_workers.plain_http import (
 log = logging.getLogger(__name__)
 
 READ_BYTES = 64 * 1024
-TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
-IDLE_TICK_SECONDS, IDLE_AFTER_SECONDS = 1.0, 2.0
+TICK_SECONDS = 0.25
+DRAIN_TICK_SECONDS = 0.05
+IDLE_TICK_SECONDS = 1.0
+IDLE_AFTER_SECONDS = 2.0
 """Pause of the ticks of a worker without requests, and when it begins: a tick costs 0.2 ms."""
 
 DRAIN_LINGER_SECONDS = 0.1
@@ -43,7 +45,9 @@ DRAIN_LINGER_SECONDS = 0.1
 LINGER_SECONDS = 2.0
 """Time for which a connection that ends is read: unread bytes of nginx would undo the answer."""
 
-DEFER_SECONDS, MOST_DEFERRED, MOST_AT_ONCE = 0.001, 8, 8
+DEFER_SECONDS = 0.001
+MOST_DEFERRED = 8
+MOST_AT_ONCE = 8
 """Delay of accepting for each connection that a worker has, so that others do; most of them; most at once."""
 
 WARNING_SECONDS = 60.0
@@ -105,7 +109,8 @@ class Poller:
 
     def _take_turns(self) -> None:
         """Wait for a socket, serve it, and so on until the end."""
-        poll, end = self._epoll.poll, self._end
+        poll = self._epoll.poll
+        end = self._end
         while True:
             descriptor = poll(None, 1)[0][0]
             if descriptor == end:
@@ -200,7 +205,9 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         self._connections = KeptConnections(self._poller)
         self._most = min(self.cfg.worker_connections, most_descriptors() // 2)
         self._is_logged = self.log.access_log_enabled
-        self._counted, self._busy_at, self._warn_at = 0, time.monotonic(), 0.0
+        self._counted = 0
+        self._busy_at = time.monotonic()
+        self._warn_at = 0.0
         super().init_process()
 
     def serve(self) -> None:
@@ -233,7 +240,8 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
     def _pause_seconds(self) -> float:
         now = time.monotonic()
         if self.nr != self._counted or self._connections.at_work:
-            self._counted, self._busy_at = self.nr, now
+            self._counted = self.nr
+            self._busy_at = now
         return TICK_SECONDS if now < self._busy_at + IDLE_AFTER_SECONDS else IDLE_TICK_SECONDS
 
     def _accept_share(self, listener: Any) -> None:
@@ -276,7 +284,10 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
         except OSError as error:
             log.debug("nginx was gone: %s", error)
         finally:
-            (self._connections.keep if kept else self._connections.close_used)(connection)
+            if kept:
+                self._connections.keep(connection)
+            else:
+                self._connections.close_used(connection)
 
     def _answer(self, connection: Connection) -> bool:
         """Answer a request whose first bytes are here; True if the connection can take more."""

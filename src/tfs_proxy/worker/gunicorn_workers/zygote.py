@@ -50,7 +50,8 @@ OF_MODEL: Final = (WORKSPACE_VARIABLE, METRICS_VARIABLE, LOG_VARIABLE, PYTHON_PA
 OF_PYTHON: Final = "LC_CTYPE"
 """Variable that Python sets by itself."""
 
-STDIN, STDERR = 0, 2
+STDIN = 0
+STDERR = 2
 PAUSE_SECONDS: Final = 0.001
 _OPEN: Final = Path("/proc/self/fd")
 
@@ -140,7 +141,8 @@ def _is_like_zygote(request: ForkRequest, names: Collection[str]) -> bool:
 
     The model may have none of the modules that are imported, which are ``names``.
     """
-    own, program = inherited_environment(), (sys.executable, "-m", master.__name__)
+    own = inherited_environment()
+    program = (sys.executable, "-m", master.__name__)
     others = (own.keys() | request.env.keys()) - {*OF_MODEL, OF_PYTHON}
     if request.argv[:3] != program or any(own.get(name) != request.env.get(name) for name in others):
         return False

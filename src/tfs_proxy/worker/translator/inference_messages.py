@@ -43,7 +43,8 @@ from tfs_proxy.wire.protos.sizes import parsed_bytes
 NO_MODEL: Final = "The request names no model: model_name is empty."
 MOST_TENSORS: Final = 1000
 
-_INT, _UINT = "int_contents", "uint_contents"
+_INT = "int_contents"
+_UINT = "uint_contents"
 
 LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "BOOL": ("bool_contents", "bool_val"),
@@ -128,7 +129,8 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
     )
     signature = meant.signature
     predict = PredictRequest(model_spec=model_spec(asked, signature), output_filter=outputs)
-    inputs, raw = request.inputs, request.raw_input_contents
+    inputs = request.inputs
+    raw = request.raw_input_contents
     if not 0 < len(inputs) <= MOST_TENSORS:
         raise BadInput(f"The request has {len(inputs)} inputs: it can have 1 to {MOST_TENSORS}.")
     if raw and len(raw) != len(inputs):
@@ -141,7 +143,11 @@ def translated(message: bytes, decoded_bytes: int = DEFAULT_DECODED_BYTES) -> Tr
         _fill(predict.inputs[given.name], given, raw[index] if raw else None, budget)
     parameters = {name: value for name, value in request.parameters.items() if name not in OF_THE_PROTOCOL}
     return TranslatedRequest(
-        *(asked, predict.SerializeToString(), request.id, outputs, parameters),
+        asked,
+        predict.SerializeToString(),
+        request.id,
+        outputs,
+        parameters,
         signature=signature,
         timeout_seconds=meant.timeout_seconds,
     )
@@ -244,7 +250,8 @@ def _list(tensor: TensorProto, contents: Any, datatype: Datatype, shape: Sequenc
     other = [listed.name for listed, _ in contents.ListFields() if listed.name != source]
     if other:
         raise BadInput(f"{subject} is {datatype.name}, whose values are in {source}, not in {other[0]}.")
-    values, count = getattr(contents, source), math.prod(shape)
+    values = getattr(contents, source)
+    count = math.prod(shape)
     if len(values) != count:
         raise BadInput(f"{subject} has {len(values)} values, but the shape {list(shape)} takes {count}.")
     low, high = _RANGES.get(datatype.name, (None, None))
@@ -273,10 +280,12 @@ def infer_answer(message: bytes, request: TranslatedRequest) -> bytes:
 
 
 def _add_output(answer: ModelInferResponse, name: str, tensor: memoryview, listed: ListedTensors) -> None:
-    parts, array = tensor_parts(tensor), None
+    parts = tensor_parts(tensor)
+    array = None
     if parts is None:
         data_type, array = listed.read(tensor)
-        shape, content = array.shape, NOTHING
+        shape = array.shape
+        content = NOTHING
     else:
         data_type, shape, content = parts
     datatype = datatype_of(TensorSpec(name, data_type_name(data_type), None))

@@ -35,7 +35,8 @@ _NOT_PASSED_ON = frozenset({"user-agent"})
 class RefusedCall(Exception):
     def __init__(self, code: GrpcCode, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code = code
+        self.text = text
 
     @classmethod
     def for_status(cls, status: int, text: str) -> "RefusedCall":
@@ -55,7 +56,8 @@ class ModelServers:
     """
 
     def __init__(self, gates: Sequence[str], answer_seconds: float) -> None:
-        self._gates, self._answer_seconds = tuple(map(Path, gates)), answer_seconds
+        self._gates = tuple(map(Path, gates))
+        self._answer_seconds = answer_seconds
         self._turns = itertools.count()
         self._channels: dict[str, tuple[Any, Callable[[str], Any]]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -69,7 +71,8 @@ class ModelServers:
         """
         if not self._gates:
             raise RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
-        sockets, turn = self._sockets(), next(self._turns)
+        sockets = self._sockets()
+        turn = next(self._turns)
         for step in range(len(sockets)):
             socket = sockets[(turn + step) % len(sockets)]
             if socket not in self._channels:
@@ -87,7 +90,8 @@ class ModelServers:
                 method = self._channels[socket][1](path)
                 answer: bytes = await method(message, timeout=limit_seconds, metadata=metadata)
             except aio.AioRpcError as error:
-                code, text = GrpcCode(error.code().value[0]), error.details() or ""
+                code = GrpcCode(error.code().value[0])
+                text = error.details() or ""
                 if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
                     continue  # nothing was sent
                 if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:

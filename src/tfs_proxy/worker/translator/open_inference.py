@@ -90,7 +90,8 @@ class OpenInferenceService:
     """Calls of the protocol, which end at the model servers or the control API."""
 
     def __init__(self, servers: ModelServers, options: TranslatorOptions) -> None:
-        self._servers, self._options = servers, options
+        self._servers = servers
+        self._options = options
         self._control_socket = Path(options.control_socket)
 
     def methods(self) -> Mapping[str, Handler]:
