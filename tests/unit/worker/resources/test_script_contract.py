@@ -220,7 +220,7 @@ def test_another_function_of_the_name_is_left_alone(
     [
         ("assert context.predict([1.0])['y'].tolist() == [2.5]", ""),
         ("return context.models['half'] == (2,)", "returned False"),
-        ("import sys; sys.exit('no\\ud800 line\\n' + 'x' * 2000)", "failed: SystemExit: no? line xxx"),
+        ("import sys; sys.exit('no\\ud800 line\\n' + 'x' * 2000)", "failed: SystemExit: no\\ud800 line xxx"),
         ("import time; time.sleep(1)", "did not return within 5 s"),
     ],
 )

@@ -108,7 +108,7 @@ def test_words_of_the_model_server_come_first(
         ("SystemExit", "SystemExit"),
         ("MemoryError", "MemoryError"),
         ("__import__('asyncio').CancelledError", "CancelledError"),
-        ("ValueError('é\\ud800')", "ValueError: é\ud800"),
+        ("ValueError('é\\ud800')", "ValueError: é\\ud800"),
     ],
 )
 def test_what_a_script_raises(
