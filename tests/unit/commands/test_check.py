@@ -93,8 +93,6 @@ BROKEN = {
         "def inputs_handler(d, c): ...",
         "It defines inputs_handler: did you mean input_handler?",
     ),
-    "a misspelt stream": ("async def strem(messages, context): ...", "did you mean stream?"),
-    "a stream that is not async": ("def stream(messages, context): ...", "Its stream is no async def"),
     "one argument": (
         "def handler(data): ...",
         "line 1: handler(data) can't be called with 2 positional arguments",

@@ -1,6 +1,7 @@
 """The export process: reads a request from standard input and writes its report to a file."""
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from tfs_proxy.tools.export.child import ExportReport, ExportRequest
 from tfs_proxy.tools.export.preprocessing import Preprocessing
 from tfs_proxy.values.errors import ExportError
+from tfs_proxy.values.processes import signal_at_death_of
 
 
 def main(report_file: Path) -> None:
@@ -54,6 +56,8 @@ def _added(request: ExportRequest, preprocessing: Preprocessing) -> ExportReport
 
 
 if __name__ == "__main__":
+    # By itself, since a function that runs between fork and exec may swallow a signal of the parent's.
+    signal_at_death_of(int(sys.argv[2]), signal.SIGKILL)()
     main(Path(sys.argv[1]))
     sys.stdout.flush()
     os._exit(0)  # skip waiting for threads that the model may have started

@@ -25,7 +25,6 @@ from tfs_proxy.values.errors import ExportError, SettingsError
 from tfs_proxy.values.installation import how_to_install
 from tfs_proxy.values.memory import GIGABYTE
 from tfs_proxy.values.names import printable
-from tfs_proxy.values.processes import signal_at_death_of
 
 
 class ExportRequest(Struct, frozen=True):
@@ -104,7 +103,7 @@ def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> Ex
     answer = folder / "report.json"
     errors = folder / "stderr"
     # -P: a module in the user's working directory must not shadow a library's.
-    argv = [sys.executable, "-P", "-m", MODULE, str(answer)]
+    argv = [sys.executable, "-P", "-m", MODULE, str(answer), str(os.getpid())]
     with errors.open("wb") as log:
         process = subprocess.Popen(
             argv,
@@ -113,7 +112,6 @@ def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> Ex
             stderr=log,
             # TensorFlow leaves generated code in the temporary folder.
             env={**inherited_environment(), **ENVIRONMENT, "TMPDIR": str(folder)},
-            preexec_fn=signal_at_death_of(os.getpid(), signal.SIGKILL),  # noqa: PLW1509 - no thread holds a lock
         )
         try:
             _wait(process, request, cancelled)

@@ -39,34 +39,44 @@ def versions(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="module")
-def many(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelStack]:
+def archives(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of archives, which requests name."""
-    if not has_nginx():
-        pytest.skip("nginx is not installed")
     root = tmp_path_factory.mktemp("many")
     (root / "team").mkdir()
     pack(root / "team" / "half.tar.gz", {}, {"half": saved_models / "half_plus_two"})
-    with serving_many("--multi-model", str(root), "--model-server", "embedded") as stack:
+    return root
+
+
+@pytest.fixture(scope="module")
+def many(archives: Path) -> Iterator[MultiModelStack]:
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with serving_many("--multi-model", str(archives), "--model-server", "embedded") as stack:
         yield stack
 
 
 @contextmanager
-def in_front_of(running: Running, folder: Path) -> Iterator[Mapping[str, str]]:
-    """The environment in which boto3 finds the endpoint ENDPOINT, whose container is what runs."""
-    content = described({"m": of_image(f"http://127.0.0.1:{running.port}")}, [variant("v", "m")])
+def in_front_of(running: Running, folder: Path, archives: Path | None) -> Iterator[Mapping[str, str]]:
+    """The environment in which boto3 finds the endpoint ENDPOINT: of what runs, or of many ``archives``."""
+    model = of_image(f"http://127.0.0.1:{running.port}")
+    if archives is not None:
+        model = {"PrimaryContainer": {"Mode": "MultiModel", "ModelDataUrl": str(archives)}}
+    content = described({"m": model}, [variant("v", "m")])
     content["CreateEndpoint"]["EndpointName"] = "ENDPOINT"
     with running_endpoint(folder, content) as endpoint:
         yield {**S3_SETTINGS, "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": f"http://127.0.0.1:{endpoint.port}"}
 
 
-def answered(running: Running, browser: Browser, client: str, folder: Path) -> bytes:
+def answered(
+    running: Running, browser: Browser, client: str, folder: Path, archives: Path | None = None
+) -> bytes:
     """The body of the answer that the code of a client gets."""
     names = [tab.text for tab in browser.driver.find_elements("css selector", "#clients button")]
     browser.click(f"#client-{names.index(client)}")
     code = browser.text("#snippet")
     argv = ["bash", "-c", code] if client == CURL else [sys.executable, "-c", code]
     no_variables: AbstractContextManager[Mapping[str, str]] = nullcontext({})
-    with in_front_of(running, folder) if client == BOTO3 else no_variables as variables:
+    with in_front_of(running, folder, archives) if client == BOTO3 else no_variables as variables:
         done = subprocess.run(
             argv,
             cwd=folder,
@@ -132,7 +142,7 @@ def test_a_file_s_request(versions: Stack, browser: Browser, tmp_path: Path, cli
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_request_to_one_of_many(
-    many: MultiModelStack, browser: Browser, tmp_path: Path, client: str
+    many: MultiModelStack, archives: Path, browser: Browser, tmp_path: Path, client: str
 ) -> None:
     """By its path in the address, and as boto3's TargetModel."""
     browser.visit(many)
@@ -140,9 +150,8 @@ def test_a_request_to_one_of_many(
     browser.click("#tab-text")
     browser.fill("#body", '{"instances": [1.0]}')
     assert browser.send().startswith("200 OK")
-    assert (
-        json.loads(answered(many, browser, client, tmp_path)) == {"predictions": [2.5]} == shown_json(browser)
-    )
+    answer = json.loads(answered(many, browser, client, tmp_path, archives))
+    assert answer == {"predictions": [2.5]} == shown_json(browser)
 
 
 def choices(browser: Browser) -> list[str]:
