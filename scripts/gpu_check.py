@@ -186,7 +186,7 @@ def libraries() -> Iterator[Row]:
 
 
 def compatibility(gpus: list[Card]) -> Iterator[Row]:
-    """The answer of with-cuda-compat for each choice, and what cuInit then says."""
+    """The answer of with-cuda-compat, and what cuInit then says."""
     link, version = COMPAT / "libcuda.so.1", Path("/proc/driver/nvidia/version")
     needs = link.readlink().name.partition(".so.")[2] if link.is_symlink() else ""
     module = version.read_text() if version.exists() else ""
@@ -197,13 +197,10 @@ def compatibility(gpus: list[Card]) -> Iterator[Row]:
     first, alone = ({**os.environ, "LD_LIBRARY_PATH": path} for path in (f"{COMPAT}:{own}", own))
     answer = output(sys.executable, "-c", initialize, env=first)[1]
     fits = is_older and answer.isdecimal() and answer not in {"803", "804"}
-    for choice, is_used in (("off", False), ("auto", fits), ("on", bool(needs))):
-        env = {**alone, "TFS_PROXY_CUDA_COMPAT": choice}
-        path = output(*WITH_COMPAT, "printenv", "LD_LIBRARY_PATH", env=env)[1].splitlines()[-1]
-        yield Row(f"with-cuda-compat {choice}", (first if is_used else alone)["LD_LIBRARY_PATH"], path)
-        said = output(*WITH_COMPAT, sys.executable, "-c", initialize, env=env)[1].rpartition("\n")[2]
-        why = "" if gpus and choice != "on" else "may fail, as its page says" if gpus else NO_GPU
-        yield Row("cuInit with it", "0", said, why)
+    path = output(*WITH_COMPAT, "printenv", "LD_LIBRARY_PATH", env=alone)[1].splitlines()[-1]
+    yield Row("with-cuda-compat", (first if fits else alone)["LD_LIBRARY_PATH"], path)
+    said = output(*WITH_COMPAT, sys.executable, "-c", initialize, env=alone)[1].rpartition("\n")[2]
+    yield Row("cuInit with it", "0", said, "" if gpus else NO_GPU)
     why = "" if is_older else f"libraries {needs or 'none'}, driver {has or 'none'}: none is older"
     told = "is older than" in output(*WITH_COMPAT, "true", env=alone)[1]
     yield Row("with-cuda-compat: an older driver", True, told, why)

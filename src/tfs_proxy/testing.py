@@ -167,7 +167,7 @@ class _Contents:
 
 
 def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
-    served = look_into(fetch(str(model), Workspace(folder), settings.max_archive_bytes), settings)
+    served = look_into(fetch(str(model), Workspace(folder)), settings)
     models = {discovered.name: _signatures(discovered) for discovered in served.models}
     return _Contents(
         models,

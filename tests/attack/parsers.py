@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from unittest.mock import patch
 
 from google.protobuf.message import DecodeError
 
@@ -174,7 +175,8 @@ def _archive(data: bytes) -> None:
     target.parent.mkdir(exist_ok=True)
     archive.write_bytes(data)
     try:
-        extract(archive, target, 1 << 24)
+        with patch("tfs_proxy.model.extract.MAX_ARCHIVE_BYTES", LIMIT_BYTES):
+            extract(archive, target)
         for model in discover(target):
             for version in model.versions.values():
                 read_saved_model(version)
@@ -254,7 +256,7 @@ PARSERS: Mapping[str, Parser] = {
         _settings,
         (
             b"SAGEMAKER_GUNICORN_WORKERS=2\nSAGEMAKER_SAFE_PORT_RANGE=1000-2000",
-            b"TFS_PROXY_MAX_ARCHIVE_GB=1.5",
+            b"SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN=0.5",
         ),
     ),
     "HTTP answer": Parser(_http_answer, (corpus.ANSWER,), (BrokenAnswer, NoAnswer)),

@@ -29,7 +29,6 @@ from tfs_proxy.values.layout import Workspace
 
 Put = Callable[[str, bytes], object]
 
-ROOMY = 10**9
 START_SECONDS = 30.0
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -108,7 +107,7 @@ def archive_bytes() -> bytes:
     return gzip.compress(buffer.getvalue())
 
 
-def test_models_in_a_store(store: tuple[str, Put], tmp_path: Path) -> None:
+def test_models_in_a_store(store: tuple[str, Put], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive, a prefix with one and a prefix with a model are served as from S3, and archives are listed."""
     address, put = store
     large = bytes(range(256)) * 80_000
@@ -120,13 +119,14 @@ def test_models_in_a_store(store: tuple[str, Put], tmp_path: Path) -> None:
 
     for number, key in enumerate(("a/b c+.tar.gz", "job/output/", "tree", "tree/")):
         (tmp_path / str(number)).mkdir()
-        folder = fetch(f"{address}/{key}", Workspace(tmp_path / str(number)), ROOMY)
+        folder = fetch(f"{address}/{key}", Workspace(tmp_path / str(number)))
         assert (folder / "half/1/saved_model.pb").is_file()
     assert (folder / "half/1/variables/v").read_bytes() == large
     assert model_folder(f"{address}/job").listing().paths == {"output--model": ["output/model.tar.gz"]}
-    for key, most, sentence in (("none", ROOMY, "There is no"), ("tree/", 99, "bytes, over 99")):
+    monkeypatch.setattr("tfs_proxy.model.s3.MAX_ARCHIVE_BYTES", 99)
+    for key, sentence in (("none", "There is no"), ("tree/", "bytes, over 99")):
         with pytest.raises(ArchiveError, match=sentence):
-            fetch(f"{address}/{key}", Workspace(tmp_path), most)
+            fetch(f"{address}/{key}", Workspace(tmp_path))
 
 
 @pytest.mark.parametrize(("address", "variable"), [("gs://b/k", "GOOGLE_APP"), ("az://b/k", "AZURE_STORAGE")])
@@ -134,5 +134,5 @@ def test_a_machine_without_credentials(address: str, variable: str, tmp_path: Pa
     """The sentence says which variables to set."""
     began = time.monotonic()
     with pytest.raises(ArchiveError, match=f"{address} can't be .*{variable}"):
-        fetch(address, Workspace(tmp_path), ROOMY)
+        fetch(address, Workspace(tmp_path))
     assert time.monotonic() - began < START_SECONDS

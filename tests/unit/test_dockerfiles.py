@@ -173,13 +173,10 @@ CUDA_COMPAT = {
     "a card without support": (OLDER, "CUINIT=804", False, "(cuInit answers 804): it is used alone"),
     "a driver that does not fit": (OLDER, "CUINIT=803", False, "(cuInit answers 803): it is used alone"),
     "a library that crashes": (OLDER, "", False, "(cuInit answers nothing): it is used alone"),
-    "on": (OLDER, "CUINIT=804 TFS_PROXY_CUDA_COMPAT=On", True, "TFS_PROXY_CUDA_COMPAT=on"),
-    "off": (OLDER, "CUINIT=0 TFS_PROXY_CUDA_COMPAT=off", False, ""),
     "the same": (SAME, "", False, ""),
     "a newer driver": (NEWER, "", False, ""),
     "no driver": (("575.57.08", None), "", False, ""),
     "no compatibility libraries": ((None, "550.163.01"), "", False, ""),
-    "on without libraries": ((None, "550.163.01"), "TFS_PROXY_CUDA_COMPAT=on", False, ""),
 }
 
 

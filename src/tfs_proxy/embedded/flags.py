@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from tfs_proxy.values.errors import SettingsError
 
@@ -13,7 +13,15 @@ _INT32 = range(-(2**31), 2**31)
 _PORTS = range(2**16)
 _COUNTS = range(2**31)
 _MOST_DIGITS = 32
-_BFLOAT16 = "bfloat16"
+
+Value = TypeVar("Value")
+
+
+def _unused(default: Value) -> Value:
+    """Make a field of a flag that has no effect here."""
+    unused: Any = field(default=default, metadata={"unused": True})
+    value: Value = unused
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +80,37 @@ class ModelServerFlags:
     model_base_path: str = ""
     """Folder of its versions; "" if a file names the models."""
 
-    num_load_threads: int = 0
+    num_load_threads: int = _unused(0)
     """Threads that load versions; 0 for one for each core."""
 
     max_num_load_retries: int = 5
     """Number of further tries for a version that fails to load."""
 
-    load_retry_interval_micros: int = 60_000_000
+    load_retry_interval_micros: int = _unused(60_000_000)
     """Microseconds between two tries."""
 
-    file_system_poll_wait_seconds: int = 1
+    file_system_poll_wait_seconds: int = _unused(1)
     """Seconds between two looks for versions; 0 for one look, less than 0 for none."""
 
-    tensorflow_session_parallelism: int = 0
+    tensorflow_session_parallelism: int = _unused(0)
     """Threads of TensorFlow for the next two flags; 0 for its own choice."""
 
     tensorflow_intra_op_parallelism: int = 0
-    """Threads within an operation; 0 for ``tensorflow_session_parallelism``."""
+    """Threads within an operation; 0 for TensorFlow's own choice."""
 
     tensorflow_inter_op_parallelism: int = 0
-    """Operations at a time; 0 for ``tensorflow_session_parallelism``."""
+    """Operations at a time; 0 for TensorFlow's own choice."""
 
     tensorflow_session_config_file: str = ""
     """Text protobuf ConfigProto; "" for none."""
 
-    mixed_precision: str = ""
+    mixed_precision: str = _unused("")
     """Type for parts of the graph, "bfloat16"; "" for the graph's own."""
 
     per_process_gpu_memory_fraction: float = 0.0
     """Share of a GPU's memory, from 0 to 1; 0 for what TensorFlow takes."""
 
-    saved_model_tags: str = "serve"
+    saved_model_tags: str = _unused("serve")
     """Tags of the graph to load, between commas."""
 
     ssl_config_file: str = ""
@@ -111,7 +119,7 @@ class ModelServerFlags:
     enable_model_warmup: bool = True
     """True if a version answers the warm-up requests that it brings before it becomes available."""
 
-    num_request_iterations_for_warmup: int = 0
+    num_request_iterations_for_warmup: int = _unused(0)
     """Times that each of its requests is answered; 0 counts as 1."""
 
     monitoring_config_file: str = ""
@@ -123,7 +131,7 @@ class ModelServerFlags:
     enable_grpc_healthcheck_service: bool = False
     """True if ``grpc.health.v1.Health`` is answered."""
 
-    enable_serialization_as_tensor_content: bool = False
+    enable_serialization_as_tensor_content: bool = _unused(False)
     """True if numbers of answers over gRPC are raw bytes."""
 
     version: bool = False
@@ -135,49 +143,49 @@ class ModelServerFlags:
     management_on_socket_only: bool = False
     """True if calls that change models are answered on the unix socket alone."""
 
-    num_unload_threads: int = field(default=0, metadata={"unused": True})
+    num_unload_threads: int = _unused(0)
     """Threads that unload versions."""
 
-    flush_filesystem_caches: bool = field(default=True, metadata={"unused": True})
+    flush_filesystem_caches: bool = _unused(True)
     """True if files are dropped from the system's caches after a load."""
 
-    platform_config_file: str = field(default="", metadata={"unused": True})
+    platform_config_file: str = _unused("")
     """Text protobuf PlatformConfigMap."""
 
-    use_alts_credentials: bool = field(default=False, metadata={"unused": True})
+    use_alts_credentials: bool = _unused(False)
     """True for Google's ALTS on gRPC."""
 
-    remove_unused_fields_from_bundle_metagraph: bool = field(default=True, metadata={"unused": True})
+    remove_unused_fields_from_bundle_metagraph: bool = _unused(True)
     """True if parts of the graph that nothing uses are dropped."""
 
-    prefer_tflite_model: bool = field(default=False, metadata={"unused": True})
+    prefer_tflite_model: bool = _unused(False)
     """True if a model.tflite is taken rather than the SavedModel beside it."""
 
-    use_tflite_model: bool = field(default=False, metadata={"unused": True})
+    use_tflite_model: bool = _unused(False)
     """True if models are files of TensorFlow Lite."""
 
-    num_tflite_pools: int = field(default=0, metadata={"unused": True})
+    num_tflite_pools: int = _unused(0)
     """Number of pools of interpreters of TensorFlow Lite."""
 
-    num_tflite_interpreters_per_pool: int = field(default=1, metadata={"unused": True})
+    num_tflite_interpreters_per_pool: int = _unused(1)
     """Number of interpreters in each of these."""
 
-    xla_cpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
+    xla_cpu_compilation_enabled: bool = _unused(False)
     """True if XLA compiles graphs for the CPU."""
 
-    xla_gpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
+    xla_gpu_compilation_enabled: bool = _unused(False)
     """True if XLA compiles graphs for GPUs."""
 
-    enable_profiler: bool = field(default=True, metadata={"unused": True})
+    enable_profiler: bool = _unused(True)
     """True if TensorFlow's profiler is answered."""
 
-    thread_pool_factory_config_file: str = field(default="", metadata={"unused": True})
+    thread_pool_factory_config_file: str = _unused("")
     """Text protobuf ThreadPoolFactoryConfig."""
 
-    skip_initialize_tpu: bool = field(default=False, metadata={"unused": True})
+    skip_initialize_tpu: bool = _unused(False)
     """True if TPUs are left alone at the start."""
 
-    force_allow_any_version_labels_for_unavailable_models: bool = False
+    force_allow_any_version_labels_for_unavailable_models: bool = _unused(False)
     """True if a label may move to such a version, too."""
 
 
@@ -186,8 +194,6 @@ _RANGES: Mapping[str, range] = {
     "rest_api_port": _PORTS,
     "grpc_max_threads": _COUNTS,
     "rest_api_num_threads": _COUNTS,
-    "num_load_threads": _COUNTS,
-    "tensorflow_session_parallelism": _COUNTS,
     "tensorflow_intra_op_parallelism": _COUNTS,
     "load_retry_interval_micros": range(-(2**63), 2**63),
 }
@@ -207,8 +213,6 @@ def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
     flags = ModelServerFlags(**values)
     if flags.batching_parameters_file and not flags.enable_batching:
         raise SettingsError("--batching_parameters_file is given without --enable_batching.")
-    if flags.mixed_precision not in {"", _BFLOAT16}:
-        raise SettingsError(f"--mixed_precision={flags.mixed_precision} is not {_BFLOAT16}.")
     unused = sorted(_UNUSED & values.keys())
     return flags, tuple(f"--{name} has no effect on the embedded model server." for name in unused)
 

@@ -5,7 +5,6 @@ Handlers take and give bytes: predictions are written as wire format that refers
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -72,20 +71,16 @@ class Services:
         lifecycle: ServableLifecycle,
         metrics: Metrics,
         ledger: ProcessLedger,
-        *,
-        as_content: bool = False,
     ) -> None:
         self._catalog = catalog
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._ledger = ledger
-        self._as_list = not as_content
 
     def handlers(self) -> Handlers:
-        predict = partial(prediction_service.predict, as_list=self._as_list)
         return {
             PREDICTION_SERVICE: {
-                "Predict": self._inference("Predict", PredictRequest, predict),
+                "Predict": self._inference("Predict", PredictRequest, prediction_service.predict),
                 "Classify": self._inference("Classify", ClassificationRequest, prediction_service.classify),
                 "Regress": self._inference("Regress", RegressionRequest, prediction_service.regress),
                 "MultiInference": self._inference("MultiInference", MultiInferenceRequest, multi_inference),

@@ -132,7 +132,7 @@ class VersionLoads:
         """Submit work after the retry interval; the wait takes none of the pool's threads."""
 
         def wait() -> None:
-            self._stopping.wait(min(self._retry.interval_seconds, threading.TIMEOUT_MAX))
+            self._stopping.wait(self._retry.interval_seconds)
             with suppress(RuntimeError):  # the pool has been closed
                 self._pool.submit(work, *arguments)
 
@@ -155,8 +155,7 @@ def _cancelled() -> ServingError:
 class ServableLifecycle:
     """The one writer of a `Catalog`.
 
-    With ``labels_for_unavailable`` a new label may name any version, with ``labels_for_any`` an old one
-    too; without ``polls`` no folder is ever looked at.
+    With ``labels_for_unavailable`` a new label may name any version.
     """
 
     def __init__(
@@ -167,14 +166,10 @@ class ServableLifecycle:
         retry: Retry,
         load_threads: int,
         labels_for_unavailable: bool = False,
-        labels_for_any: bool = False,
-        polls: bool = True,
     ) -> None:
         self._catalog = catalog
         self._loads = VersionLoads(catalog, load, retry, load_threads, changed=self._reconcile)
         self._labels_for_unavailable = labels_for_unavailable
-        self._labels_for_any = labels_for_any
-        self._polls = polls
         self._sources: tuple[ModelSource, ...] = ()
         self._unloads = ThreadPoolExecutor(_UNLOAD_THREADS, thread_name_prefix="unload")
         self._logged_once: set[str] = set()
@@ -191,7 +186,7 @@ class ServableLifecycle:
                 model = self._catalog.models.get(source.name)
                 for label, version in source.labels.items():
                     known = self._catalog.labels.get(source.name, {}).get(label, version)
-                    if self._labels_for_any or (self._labels_for_unavailable and known == version):
+                    if self._labels_for_unavailable and known == version:
                         continue
                     if model is None or version not in model.serving:
                         raise ServingError(
@@ -211,8 +206,6 @@ class ServableLifecycle:
 
     def poll(self) -> None:
         """Look at the sources' folders once, and load and unload accordingly."""
-        if not self._polls:
-            return
         for source in self._sources:
             try:
                 folders = find(source.base_path)

@@ -50,8 +50,8 @@ _METHODS: Mapping[str | None, Callable[[LoadedServable, Any, MemoryBudget], obje
 _COLLECT_AFTER = (50_000, 20, 100)
 
 
-def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> int:
-    """Replay the requests of a version's folder, each this many times; returns how many there were.
+def warm_up(servable: LoadedServable, folder: Path) -> int:
+    """Replay the requests of a version's folder; returns how many there were.
 
     Raises ServingError if the file is not a TFRecord file, or a request of it fails.
     """
@@ -63,18 +63,17 @@ def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> i
         count += 1
         if count > MAX_RECORDS:
             raise invalid(f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {path}")
-        for _ in range(max(1, iterations)):
-            try:
-                entry = PredictionLog.FromString(record)
-            except DecodeError as error:
-                raise invalid("Failed to parse warmup record: no PredictionLog") from error
-            kind = entry.WhichOneof("log_type")
-            if kind == "session_run_log":
-                number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
-                raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
-            # As in TF Serving, a record of an unknown kind does not count.
-            if kind in _METHODS:
-                _METHODS[kind](servable, getattr(entry, kind).request, budget_of())
+        try:
+            entry = PredictionLog.FromString(record)
+        except DecodeError as error:
+            raise invalid("Failed to parse warmup record: no PredictionLog") from error
+        kind = entry.WhichOneof("log_type")
+        if kind == "session_run_log":
+            number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
+            raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
+        # As in TF Serving, a record of an unknown kind does not count.
+        if kind in _METHODS:
+            _METHODS[kind](servable, getattr(entry, kind).request, budget_of())
     return count
 
 
@@ -101,7 +100,6 @@ class Loader:
         self._batching = read_options(flags.batching_parameters_file) if batches else None
         self._metrics = metrics
         self._flags = flags
-        self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
         self._importing = threading.Lock()
         self._imported = False
         if flags.tensorflow_session_config_file:
@@ -147,7 +145,7 @@ class Loader:
         if self._flags.enable_model_warmup and (folder / WARMUP_FILE).exists():
             began = perf_counter()
             try:
-                count = warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)
+                count = warm_up(servable, folder)
             except BaseException:
                 backend.close()
                 raise
@@ -163,7 +161,7 @@ class Loader:
         if options is not None and self._flags.enable_per_model_batching_parameters:
             options = own_options(folder, options)
         with tensorflow_errors():
-            backend = session.SessionBackend(folder, self._tags, self._session_config)
+            backend = session.SessionBackend(folder, self._session_config)
         loaded: Loaded = backend
         if options is not None:
             metrics = self._metrics.batches if self._flags.monitoring_config_file else None

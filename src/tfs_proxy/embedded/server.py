@@ -45,7 +45,9 @@ from tfs_proxy.wire.shortages import ending
 
 log = logging.getLogger(__name__)
 
-_MICROS = 1e6
+_POLL_SECONDS = 1.0
+"""Time between two looks for versions, as the official server's default."""
+
 _CUT_OFF_SECONDS = 1.0
 """Limit of computations and loads, which nothing stops: if one goes on for this long after the last request
 is answered, the process ends with it."""
@@ -105,11 +107,9 @@ class Server:
         self._lifecycle = ServableLifecycle(
             self._catalog,
             self._loader,
-            retry=Retry(max(0, flags.max_num_load_retries), flags.load_retry_interval_micros / _MICROS),
-            load_threads=flags.num_load_threads or cores,
+            retry=Retry(max(0, flags.max_num_load_retries)),
+            load_threads=cores,
             labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
-            labels_for_any=flags.force_allow_any_version_labels_for_unavailable_models,
-            polls=flags.file_system_poll_wait_seconds >= 0,
         )
         waiting = _BATCHED_THREADS if flags.enable_batching else max(_THREADS_PER_CORE * cores, _THREADS)
         self._rest_threads = flags.rest_api_num_threads or waiting
@@ -131,14 +131,7 @@ class Server:
         addresses = [f"{host}:{flags.port}"] if flags.port else []
         if flags.grpc_socket_path:
             addresses.append(f"unix:{flags.grpc_socket_path}")
-        services = Services(
-            self._catalog,
-            self._lifecycle,
-            self._metrics,
-            self._ledger,
-            as_content=flags.enable_serialization_as_tensor_content,
-        )
-        handlers = services.handlers()
+        handlers = Services(self._catalog, self._lifecycle, self._metrics, self._ledger).handlers()
         if flags.management_on_socket_only:
             handlers = on_socket_only(handlers)
         grpc_running = GrpcioServer(
@@ -191,8 +184,7 @@ class Server:
         threading.Thread(target=work, daemon=True, name=work.__name__).start()
 
     def _poll_folders(self) -> None:
-        seconds = self._flags.file_system_poll_wait_seconds
-        while seconds > 0 and not self._stopping.wait(seconds):
+        while not self._stopping.wait(_POLL_SECONDS):
             self._lifecycle.poll()
 
     def _poll_config(self) -> None:

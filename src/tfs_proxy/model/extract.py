@@ -23,6 +23,9 @@ from tfs_proxy.wire.shortages import NO_ROOM, TOO_LARGE
 
 RATIO_FREE_BYTES = MAX_OVERHEAD_BYTES = GIGABYTE
 MOST_MEMBERS = 100_000
+MAX_ARCHIVE_BYTES = 100 * GIGABYTE
+"""Largest size of an archive's contents, and of what is downloaded."""
+
 HIGHEST_RATIO = 100
 """Of unpacked to packed size, beyond `RATIO_FREE_BYTES`: weights of zero compress 1000:1."""
 MAX_PART_BYTES = 255
@@ -38,8 +41,8 @@ SHOWN_CHARACTERS = 200
 Progress = Callable[[int, int], None]
 
 
-def extract(archive: Path, target: Path, max_bytes: int, progress: Progress | None = None) -> None:
-    """Unpack ``archive`` (tar, gzipped or plain), ``max_bytes`` at most, into ``target``, which must be new.
+def extract(archive: Path, target: Path, progress: Progress | None = None) -> None:
+    """Unpack ``archive`` (tar, gzipped or plain) into ``target``, which must be new.
 
     ``progress`` is called at each member and after each piece of one, with the bytes of the archive read so
     far and its size; what it raises ends the unpacking. Raises ArchiveError naming archive and member if it
@@ -53,7 +56,7 @@ def extract(archive: Path, target: Path, max_bytes: int, progress: Progress | No
         ) from error
     try:
         with closing(TarReader(archive)) as reader:
-            _Unpacking(archive, reader, target, max_bytes, progress).unpack()
+            _Unpacking(archive, reader, target, progress).unpack()
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, DamagedArchive):
@@ -66,12 +69,9 @@ def extract(archive: Path, target: Path, max_bytes: int, progress: Progress | No
 class _Unpacking:
     """State of one `extract`: ``_kinds`` has the tree so far, by normalised name; ``b""`` is its root."""
 
-    def __init__(
-        self, archive: Path, reader: TarReader, target: Path, max_bytes: int, progress: Progress | None
-    ) -> None:
+    def __init__(self, archive: Path, reader: TarReader, target: Path, progress: Progress | None) -> None:
         self._archive = archive
         self._target = target
-        self._max_bytes = max_bytes
         self._progress = progress or (lambda _read, _total: None)
         self._packed_bytes = archive.stat().st_size
         self._reader = reader
@@ -138,9 +138,9 @@ class _Unpacking:
         unpacked = self._bytes
         if self._members > MOST_MEMBERS:
             raise self._refusal(member.name, f"is one more than the {MOST_MEMBERS} members allowed")
-        if unpacked > self._max_bytes:
+        if unpacked > MAX_ARCHIVE_BYTES:
             raise self._refusal(
-                member.name, f"makes it {unpacked} bytes unpacked, more than the {self._max_bytes} allowed"
+                member.name, f"makes it {unpacked} bytes unpacked, more than the {MAX_ARCHIVE_BYTES} allowed"
             )
         if unpacked > RATIO_FREE_BYTES and unpacked > HIGHEST_RATIO * self._packed_bytes:
             raise self._refusal(

@@ -24,9 +24,7 @@ NO_ARCHIVES = frozenset({".onnx", ".index", ".pb", ".tflite"})
 _log = logging.getLogger(__name__)
 
 
-def fetch(
-    model: str | None, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None = None
-) -> Path:
+def fetch(model: str | None, workspace: Workspace, cancelled: threading.Event | None = None) -> Path:
     """Download and unpack ``model`` as far as necessary, and return its folder.
 
     ``model`` is an archive, a folder, or the address of either in a store; None is ``/opt/ml/model``.
@@ -36,7 +34,7 @@ def fetch(
     nothing left either, once another thread has set ``cancelled``.
     """
     if model is not None and is_remote(model):
-        return _from_store(model, workspace, max_bytes, cancelled)
+        return _from_store(model, workspace, cancelled)
     path = SAGEMAKER_MODEL_DIR if model is None else Path(model)
     try:
         exists = path.is_dir() or path.is_file()
@@ -50,10 +48,10 @@ def fetch(
             )
         kinds = "a folder, a .keras or .h5 file, or an s3://, gs://, az:// or https:// address"
         raise NoArchive(f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, {kinds}.")
-    return _served(path.absolute(), workspace, max_bytes, cancelled)
+    return _served(path.absolute(), workspace, cancelled)
 
 
-def _served(path: Path, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None) -> Path:
+def _served(path: Path, workspace: Workspace, cancelled: threading.Event | None) -> Path:
     archive = archive_at(path)
     if archive is None:
         return path
@@ -69,7 +67,7 @@ def _served(path: Path, workspace: Workspace, max_bytes: int, cancelled: threadi
         raise ArchiveError(f"{archive} is {other_format(archive)}.")
     _warn_of_memory(archive, workspace.root)
     unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
-    extract(archive, workspace.model, max_bytes, unpacking)
+    extract(archive, workspace.model, unpacking)
     unpacking.finish()
     return workspace.model
 
@@ -111,15 +109,13 @@ def archive_at(path: Path) -> Path | None:
     return None
 
 
-def _from_store(
-    address: str, workspace: Workspace, max_bytes: int, cancelled: threading.Event | None
-) -> Path:
+def _from_store(address: str, workspace: Workspace, cancelled: threading.Event | None) -> Path:
     """Download, then fetch the result as a local MODEL; delete a downloaded archive once it is unpacked."""
     folder = workspace.root / DOWNLOAD_FOLDER
     try:
-        path = download(address, folder, max_bytes, cancelled)
+        path = download(address, folder, cancelled)
         if path == folder:
             return folder.rename(workspace.model)
-        return _served(path, workspace, max_bytes, cancelled)
+        return _served(path, workspace, cancelled)
     finally:
         (folder / ARCHIVE_NAME).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tfs_proxy.model.extract import MOST_MEMBERS
+from tfs_proxy.model.extract import MAX_ARCHIVE_BYTES, MOST_MEMBERS
 from tfs_proxy.model.progress import ProgressLog
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import ARCHIVE_NAME
@@ -39,7 +39,7 @@ class ChosenObjects(Struct, frozen=True):
     is_archive: bool
 
     @classmethod
-    def of(cls, objects: Sequence[StoredObject], key: str, address: str, max_bytes: int) -> "ChosenObjects":
+    def of(cls, objects: Sequence[StoredObject], key: str, address: str) -> "ChosenObjects":
         """Choose among ``objects``, which ``key`` names or begins. Raises ArchiveError."""
         prefix = _prefix_of(key, objects)
         served = served_objects(objects, key)
@@ -47,7 +47,7 @@ class ChosenObjects(Struct, frozen=True):
         chosen = (
             {Path(ARCHIVE_NAME): served[0]} if is_archive else relative_paths(objects, prefix or "", address)
         )
-        check_size(chosen.values(), address, max_bytes)
+        check_size(chosen.values(), address)
         return cls(chosen, is_archive)
 
     def result(self, folder: Path) -> Path:
@@ -55,7 +55,7 @@ class ChosenObjects(Struct, frozen=True):
         return folder / ARCHIVE_NAME if self.is_archive else folder
 
 
-def download(address: str, folder: Path, max_bytes: int, cancelled: threading.Event | None = None) -> Path:
+def download(address: str, folder: Path, cancelled: threading.Event | None = None) -> Path:
     """Download ``address`` into ``folder``, which must not exist yet; return the path of the result.
 
     That is a file for an object, and ``folder`` for a prefix (one that ends in ``/`` or names no object).
@@ -65,7 +65,7 @@ def download(address: str, folder: Path, max_bytes: int, cancelled: threading.Ev
     bucket, key = parse_address(address)
     with disk_errors(address), s3_errors(address, ArchiveError):
         client = s3_client()
-        chosen = ChosenObjects.of(_objects(client, bucket, key, address), key, address, max_bytes)
+        chosen = ChosenObjects.of(_objects(client, bucket, key, address), key, address)
         progress = ProgressLog(f"Downloading {address}", cancelled)
         wanted = {folder / path: item for path, item in chosen.paths.items()}
         _fetch_all(client, bucket, wanted, folder, progress)
@@ -111,7 +111,7 @@ def relative_paths(objects: Iterable[StoredObject], prefix: str, address: str) -
     return paths
 
 
-def check_size(objects: Iterable[StoredObject], address: str, max_bytes: int) -> None:
+def check_size(objects: Iterable[StoredObject], address: str) -> None:
     """Raise ArchiveError if there are no objects, too many of them, or too many bytes in them."""
     sizes = [item.size for item in objects]
     if not sizes:
@@ -120,8 +120,8 @@ def check_size(objects: Iterable[StoredObject], address: str, max_bytes: int) ->
         )
     if len(sizes) > MOST_MEMBERS:
         raise ArchiveError(f"{address} is refused: it has over {MOST_MEMBERS} objects.")
-    if sum(sizes) > max_bytes:
-        raise ArchiveError(f"{address} is refused: it has {sum(sizes)} bytes, over {max_bytes}.")
+    if sum(sizes) > MAX_ARCHIVE_BYTES:
+        raise ArchiveError(f"{address} is refused: it has {sum(sizes)} bytes, over {MAX_ARCHIVE_BYTES}.")
 
 
 def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequence[StoredObject]:

@@ -65,14 +65,14 @@ def is_remote(location: str) -> bool:
     return location.startswith(SCHEMES)
 
 
-def download(address: str, folder: Path, max_bytes: int, cancelled: threading.Event | None = None) -> Path:
+def download(address: str, folder: Path, cancelled: threading.Event | None = None) -> Path:
     """Download ``address`` into ``folder`` as `s3.download` does; an ``https://`` address is one archive."""
     if address.startswith(S3_SCHEME):
-        return s3.download(address, folder, max_bytes, cancelled)
+        return s3.download(address, folder, cancelled)
     shown = shown_address(address)
     store, key = _store_of(address)
     with disk_errors(shown), _store_errors(shown):
-        chosen = ChosenObjects.of(_objects(store, key, address), key, shown, max_bytes)
+        chosen = ChosenObjects.of(_objects(store, key, address), key, shown)
         progress = ProgressLog(f"Downloading {shown}", cancelled)
         total = sum(item.size for item in chosen.paths.values())
         try:

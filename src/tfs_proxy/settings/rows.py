@@ -129,6 +129,11 @@ GONE: Mapping[str, str] = {
     "SAGEMAKER_BATCHING_ENABLED": "set SAGEMAKER_TFS_ENABLE_BATCHING",
     "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "no sessions are kept: their headers reach a script as they are",
     "CA_REPOSITORY_ARN": "set PIP_INDEX_URL to the repository's address",
+    "TFS_PROXY_CUDA_COMPAT": "cuInit's answer decides, and with --entrypoint tfs-proxy the driver is alone",
+    "TFS_PROXY_MAX_ARCHIVE_GB": "archives may unpack to 100 GB",
+    "TFS_PROXY_MODEL_IDLE_SECONDS": "models stay until others need room; set TFS_PROXY_MAX_LOADED_MODELS",
+    "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN": "loads leave a tenth of the memory free",
+    "TFS_PROXY_REST_THREADS": "set SAGEMAKER_TFS_EXTRA_ARGS=--rest_api_num_threads=NUMBER",
 }
 """Settings of earlier releases and of AWS's containers that are not read, and what to do instead.
 

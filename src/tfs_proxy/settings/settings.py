@@ -19,7 +19,7 @@ from tfs_proxy.settings import parsers as parse
 from tfs_proxy.settings import rows
 from tfs_proxy.settings.parsers import HIGHEST_PORT, PortRange, Ports
 from tfs_proxy.settings.rows import Group, UseSettings, patient
-from tfs_proxy.values.memory import GIGABYTE, MEGABYTE
+from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import Machine, Resources, available_resources, bytes_left
 
 DEFAULT_PAYLOAD_MB = 100
@@ -118,16 +118,10 @@ class Settings(UseSettings):
         "TFS_PROXY_CSV_COLUMNS", str, None,
         "inputs in the order of the columns of text/csv without a header, such as a,b",
         shown="what pack recorded, else a header is needed")
-    max_archive_bytes: int = MODELS.setting(
-        "TFS_PROXY_MAX_ARCHIVE_GB", lambda value: int(parse.number(0.001)(value) * GIGABYTE), 100 * GIGABYTE,
-        "largest unpacked archive in GB", shown="100")
 
     max_loaded_models: int = MULTI_MODEL.setting(
         "TFS_PROXY_MAX_LOADED_MODELS", parse.whole(0), 0,
         "most models that are loaded at a time; another load is a 507; 0 means no limit")
-    multi_model_memory_margin: float = MULTI_MODEL.setting(
-        "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN", parse.number(0, 1), 0.1,
-        "share of the memory limit that a load must leave free; a load that would not is a 507")
     universal_bucket: str | None = MULTI_MODEL.setting(
         "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET", str, None,
         "S3 bucket of the script for models that bring none; without it that of /opt/ml/code "
@@ -135,9 +129,6 @@ class Settings(UseSettings):
     universal_prefix: str = MULTI_MODEL.setting(
         "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX", str, "",
         "prefix of the script's files in that bucket; they are put into one folder", shown="the whole bucket")
-    model_idle_seconds: float = MULTI_MODEL.setting(
-        "TFS_PROXY_MODEL_IDLE_SECONDS", parse.number(0), 0.0,
-        "s without a request after which a model of --multi-model is unloaded; 0 means never", shown="0")
     model_workers: int = MULTI_MODEL.setting(
         "TFS_PROXY_MODEL_WORKERS", parse.whole(1, 128), 1, "processes that run the script of each model")
 
@@ -173,19 +164,9 @@ class Settings(UseSettings):
         lambda machine: 1 if machine.busy else machine.tensorflow_threads,
         "TensorFlow's intra-op threads; 0 lets TensorFlow choose",
         shown="0; cores under a CPU limit; 1 in a batch job of as many requests at a time as cores", aws="0")
-    rest_threads: int | None = MODEL_SERVERS.setting(
-        "TFS_PROXY_REST_THREADS", parse.whole(1, 4096), None,
-        "threads of each model server's REST API: more let more requests wait for a model that waits for "
-        "something else than a core, and make each small request dearer",
-        shown="4 x cores, at least 16, for one model without a script; with batching twice what batches "
-        "hold, at most 1024; else as many as all workers' threads",
-        aws="4 x cores")
     gpu_memory_margin: float = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", parse.number(0, 1), 0.2,
         "share of a GPU's memory left free if several instances share it")
-    cuda_compat: str = MODEL_SERVERS.setting(
-        "TFS_PROXY_CUDA_COMPAT", parse.one_of("auto", "on", "off"), "auto",
-        "CUDA's compatibility libraries before an older driver in the GPU's image; auto if cuInit takes them")
     extra_args: tuple[str, ...] = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_EXTRA_ARGS", parse.words, (), "more flags for the model server, quoted as in a shell",
         shown="none")

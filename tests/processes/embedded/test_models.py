@@ -240,7 +240,7 @@ def test_errors_may_have_bytes_in_them(server: EmbeddedServer) -> None:
         ("gpu", "INVALID_ARGUMENT", ["Cannot assign a device", "clear_devices=True"]),
         ("unknown", "NOT_FOUND", ["FancyMul", "Other ops cannot be served"]),
         ("newer", "INVALID_ARGUMENT", ["min consumer version 99999", "Please upgrade TensorFlow"]),
-        ("tagged", "NOT_FOUND", ["supplied tags: { serve }", "{ gpu train }", "--saved_model_tags"]),
+        ("tagged", "NOT_FOUND", ["supplied tags: { serve }", "{ gpu train }", "with the tag serve"]),
         ("empty", "NOT_FOUND", ["supplied tags: { serve }", "0 bytes"]),
         ("pointer", "DATA_LOSS", ["Can't parse", "saved_model.pb as binary proto", "git lfs pull"]),
         ("cut", "DATA_LOSS", ["Can't parse", "saved_model.pb as binary proto", "incomplete"]),

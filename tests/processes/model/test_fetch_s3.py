@@ -21,8 +21,6 @@ from tfs_proxy.values.layout import Workspace
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-ROOMY = 10**9
-
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
@@ -60,7 +58,7 @@ def archive_bytes(name: str = "half/1/saved_model.pb") -> bytes:
 def test_an_archive_in_s3(s3: "S3Client", workspace: Workspace) -> None:
     """It is fetched, unpacked, and the packed file is gone."""
     s3.put_object(Bucket="models", Key="a/resnet.tar.gz", Body=archive_bytes())
-    folder = fetch("s3://models/a/resnet.tar.gz", workspace, ROOMY)
+    folder = fetch("s3://models/a/resnet.tar.gz", workspace)
     assert (folder / "half/1/saved_model.pb").is_file()
     assert not list(workspace.root.rglob("*.tar.gz"))
 
@@ -72,7 +70,7 @@ def test_a_download_that_is_cancelled(s3: "S3Client", workspace: Workspace) -> N
     cancelled.set()
 
     with pytest.raises(CancelledError):
-        fetch("s3://models/c/resnet.tar.gz", workspace, ROOMY, cancelled)
+        fetch("s3://models/c/resnet.tar.gz", workspace, cancelled)
 
     assert list(workspace.root.iterdir()) == []
 
@@ -85,7 +83,7 @@ def test_a_prefix_in_s3(s3: "S3Client", workspace: Workspace, address: str) -> N
     s3.put_object(Bucket="models", Key="tree/half/1/saved_model.pb", Body=b"pb")
     s3.put_object(Bucket="models", Key="tree/half/1/variables/v", Body=large)
     s3.put_object(Bucket="models", Key="tree2/other", Body=b"")
-    folder = fetch(address, workspace, ROOMY)
+    folder = fetch(address, workspace)
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert files == {"half/1/saved_model.pb": b"pb", "half/1/variables/v": large}
 
@@ -94,12 +92,12 @@ def test_a_prefix_with_an_archive(s3: "S3Client", workspace: Workspace) -> None:
     """As in a local folder, the model.tar.gz is what gets served."""
     s3.put_object(Bucket="models", Key="job/output/model.tar.gz", Body=archive_bytes())
     s3.put_object(Bucket="models", Key="job/output/log", Body=b"x")
-    assert fetch("s3://models/job/output/", workspace, ROOMY) == workspace.model
+    assert fetch("s3://models/job/output/", workspace) == workspace.model
 
 
-def refused(address: str, workspace: Workspace, max_bytes: int = ROOMY) -> str:
+def refused(address: str, workspace: Workspace) -> str:
     with pytest.raises(ArchiveError) as caught:
-        fetch(address, workspace, max_bytes)
+        fetch(address, workspace)
     assert not [path for path in workspace.root.rglob("*") if path.is_file()]
     assert not workspace.model.exists()
     return str(caught.value)

@@ -15,7 +15,6 @@ from tfs_proxy.model import stores
 from tfs_proxy.model.stores import download, is_remote
 from tfs_proxy.values.errors import ArchiveError
 
-ROOMY = 10**9
 CONTENT = bytes(range(256)) * 10_000
 
 
@@ -80,14 +79,14 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_broken_read_resumes(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Part by part, of a signed address; what had come is not asked for again."""
     monkeypatch.setattr(Files, "breaks", 1)
-    path = download(address, tmp_path / "folder", ROOMY)
+    path = download(address, tmp_path / "folder")
     assert path.read_bytes() == CONTENT
     assert Files.asked.count("bytes=0-999999") == 1
 
 
 def test_a_server_without_ranges(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Files, "takes_ranges", False)
-    assert download(address, tmp_path / "folder", ROOMY).read_bytes() == CONTENT
+    assert download(address, tmp_path / "folder").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("way", ["grows", "changes"])
@@ -99,7 +98,7 @@ def test_more_than_was_announced_or_another_version(
     monkeypatch.setattr(Files, "takes_ranges", takes_ranges)
     monkeypatch.setattr(Files, way, True)
     with pytest.raises(ArchiveError, match="has changed while it was downloaded"):
-        download(address, tmp_path / "folder", ROOMY)
+        download(address, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
 
@@ -118,7 +117,7 @@ def test_a_store_that_can_not_be_reached(
     monkeypatch.setenv("SSL_CERT_FILE", str(Authority(tmp_path, "another").path))
     base = server.format(port=address.split(":")[2].partition("/")[0])
     with pytest.raises(ArchiveError, match=f"{base}/m.tar.gz can't be read: .*{sentence}") as caught:
-        download(f"{base.replace('//', '//ann:se@cret@')}/m.tar.gz?sig=1", tmp_path / "folder", ROOMY)
+        download(f"{base.replace('//', '//ann:se@cret@')}/m.tar.gz?sig=1", tmp_path / "folder")
     assert "cret" not in str(caught.value)
 
 
@@ -126,18 +125,20 @@ def test_what_is_refused(address: str, tmp_path: Path, monkeypatch: pytest.Monke
     """In a sentence that has no signature in it, and nothing stays behind."""
     monkeypatch.setattr(Files, "changes", True)
     folder = address.rpartition("/")[0]
-    for asked, most, sentence in (
-        (address, ROOMY, "has changed while it was downloaded"),
-        (address, 99, "2560000 bytes, over 99"),
-        (address.partition("?")[0], ROOMY, "can't be used with these credentials, or none: take an address"),
-        (f"{folder}/none.tar.gz?sig=1", ROOMY, f"There is no {folder}/none.tar.gz: check"),
-        (f"{folder}/", ROOMY, "over HTTPS, give a model.tar.gz"),
+    for asked, sentence in (
+        (address, "has changed while it was downloaded"),
+        (address.partition("?")[0], "can't be used with these credentials, or none: take an address"),
+        (f"{folder}/none.tar.gz?sig=1", f"There is no {folder}/none.tar.gz: check"),
+        (f"{folder}/", "over HTTPS, give a model.tar.gz"),
     ):
         with pytest.raises(ArchiveError) as caught:
-            download(asked, tmp_path / "folder", most)
+            download(asked, tmp_path / "folder")
         assert sentence in str(caught.value)
         assert "sig=" not in str(caught.value)
         assert not (tmp_path / "folder").exists()
+    monkeypatch.setattr("tfs_proxy.model.s3.MAX_ARCHIVE_BYTES", 99)
+    with pytest.raises(ArchiveError, match="2560000 bytes, over 99"):
+        download(address, tmp_path / "folder")
 
 
 def test_addresses_are_no_paths() -> None:

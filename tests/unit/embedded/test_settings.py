@@ -40,17 +40,14 @@ def test_flags_are_read_in_every_form() -> None:
         (["--port=5_000"], "--port=5_000 is not a whole number"),
         (["--port="], "--port= is not a whole number"),
         (["--rest_api_port=65536"], "--rest_api_port=65536 does not lie between 0 and 65535"),
-        (["--num_load_threads=-1"], "--num_load_threads=-1 does not lie between 0"),
         (["--tensorflow_inter_op_parallelism=99999999999"], "does not lie between -2147483648"),
         (["--tensorflow_intra_op_parallelism=-1"], "intra_op_parallelism=-1 does not lie between 0"),
-        (["--tensorflow_session_parallelism=-1"], "does not lie between 0"),
         ([f"--max_num_load_retries={'9' * 5000}"], "does not lie between"),
         (["--enable_batching=maybe"], "is neither true nor false"),
         (["--enable_batching=True"], "is neither true nor false"),
         (["--enable_batching="], "is neither true nor false"),
         (["--enable_batching", "1"], "is neither true nor false"),
         (["--batching_parameters_file=f"], "without --enable_batching"),
-        (["--mixed_precision=float16"], "--mixed_precision=float16 is not bfloat16"),
     ],
 )
 def test_unusable_flags_are_refused(argv: list[str], text: str) -> None:

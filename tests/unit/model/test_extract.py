@@ -20,7 +20,6 @@ from tfs_proxy.model import extract as extract_module
 from tfs_proxy.model.extract import extract
 from tfs_proxy.values.errors import ArchiveError
 
-ROOMY = 10**9
 Entry = tuple[tarfile.TarInfo, bytes]
 
 
@@ -62,11 +61,11 @@ def archive_of(parent: Path, *entries: Entry) -> Path:
     return path
 
 
-def refused(archive: Path, max_bytes: int = ROOMY) -> str:
+def refused(archive: Path) -> str:
     """The sentence with which an archive is refused; nothing may be left behind."""
     target = archive.parent / "out"
     with pytest.raises(ArchiveError) as caught:
-        extract(archive, target, max_bytes)
+        extract(archive, target)
     assert list(archive.parent.iterdir()) == [archive]
     assert caught.value.exit_status == 2
     return str(caught.value)
@@ -78,7 +77,7 @@ def test_every_dialect_of_tar_is_read(tmp_path: Path, form: int) -> None:
     name = "a" * 90 + "/" + "b" * 90
     path = tmp_path / "model.tar"
     path.write_bytes(tar_bytes([file(name, b"1" * 1000), file("c", b"2")], form))
-    extract(path, tmp_path / "out", ROOMY)
+    extract(path, tmp_path / "out")
     assert (tmp_path / "out" / name).read_bytes() == b"1" * 1000
     assert (tmp_path / "out/c").read_bytes() == b"2"
 
@@ -92,7 +91,7 @@ def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
         hardlink("h", "m/1/w"),
         symlink("m/up", "../m/2/w"),
     )
-    extract(archive, tmp_path / "out", ROOMY)
+    extract(archive, tmp_path / "out")
     assert (tmp_path / "out/m/2").is_symlink()
     assert (tmp_path / "out/m/up").read_bytes() == b"w"
     assert (tmp_path / "out/h").stat().st_nlink == 2
@@ -103,7 +102,7 @@ def test_modes_are_made_harmless(tmp_path: Path) -> None:
     closed = folder("d")
     closed[0].mode = 0
     archive = archive_of(tmp_path, closed, file("d/s", b"x", 0o6777), file("d/secret", b"x", 0o000))
-    extract(archive, tmp_path / "out", ROOMY)
+    extract(archive, tmp_path / "out")
     modes = {
         name: stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) for name in ("d", "d/s", "d/secret")
     }
@@ -166,11 +165,13 @@ def test_control_characters_of_a_name_stay_out_of_the_log(tmp_path: Path) -> Non
     assert "\\x1b[2J\\n" in text
 
 
-def test_the_byte_limit_counts_every_file(tmp_path: Path) -> None:
+def test_the_byte_limit_counts_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly the limit is fine; one byte more is refused before it is written."""
     archive = archive_of(tmp_path, file("a", b"1" * 60), file("b", b"2" * 40))
-    assert "member b" in refused(archive, 99)
-    extract(archive, tmp_path / "out", 100)
+    monkeypatch.setattr(extract_module, "MAX_ARCHIVE_BYTES", 99)
+    assert "member b" in refused(archive)
+    monkeypatch.setattr(extract_module, "MAX_ARCHIVE_BYTES", 100)
+    extract(archive, tmp_path / "out")
 
 
 def test_the_member_limit_counts_folders_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +184,7 @@ def test_the_member_limit_counts_folders_too(tmp_path: Path, monkeypatch: pytest
 def test_the_ratio_counts_only_past_its_free_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Zero weights compress 1000:1 and are fine while small; a bomb is not."""
     archive = archive_of(tmp_path, file("zeros", bytes(2_000_000)), file("more", bytes(2_000_000)))
-    extract(archive, tmp_path / "out", ROOMY)
+    extract(archive, tmp_path / "out")
     (tmp_path / "out").rename(tmp_path.parent / "kept")
     monkeypatch.setattr(extract_module, "RATIO_FREE_BYTES", 3_000_000)
     assert "member more" in refused(archive)
@@ -270,7 +271,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract(archive, tmp_path / "out", ROOMY, interrupt)
+        extract(archive, tmp_path / "out", interrupt)
     assert list(tmp_path.iterdir()) == [archive]
 
 
@@ -279,7 +280,7 @@ def test_an_existing_target_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").touch()
     with pytest.raises(ArchiveError):
-        extract(archive_of(tmp_path, file("a")), tmp_path / "out", ROOMY)
+        extract(archive_of(tmp_path, file("a")), tmp_path / "out")
     assert (tmp_path / "out/mine").exists()
 
 
@@ -306,7 +307,7 @@ def test_whatever_the_members_nothing_lands_outside(entries: list[Entry], form: 
         target = Path(scratch, "deep", "out")
         target.parent.mkdir()
         try:
-            extract(archive, target, ROOMY)
+            extract(archive, target)
         except ArchiveError:
             assert not list(target.parent.iterdir())
             return
@@ -325,7 +326,7 @@ def test_whatever_byte_is_changed_only_archive_errors_come_out(place: int, byte:
         archive = Path(scratch, "model.tar.gz")
         archive.write_bytes(gzip.compress(bytes(tar), 1) if packed else bytes(tar))
         try:
-            extract(archive, Path(scratch, "out"), ROOMY)
+            extract(archive, Path(scratch, "out"))
         except ArchiveError:
             assert list(archive.parent.iterdir()) == [archive]
 
@@ -344,7 +345,7 @@ def test_sparse_archives_of_the_tar_program_are_read(tmp_path: Path, form: str) 
     argv = f"tar --create --gzip --sparse --format={form} --file {tmp_path / 'm.tgz'} weights".split()
     if subprocess.run(argv, cwd=source, check=False, capture_output=True).returncode:
         pytest.skip("this tar program has no sparse members")
-    extract(tmp_path / "m.tgz", tmp_path / "out", ROOMY)
+    extract(tmp_path / "m.tgz", tmp_path / "out")
     assert filecmp.cmp(source / "weights", tmp_path / "out/weights", shallow=False)
 
 
@@ -353,7 +354,7 @@ def test_a_gzip_of_several_members_is_one_archive(tmp_path: Path) -> None:
     tar = tar_bytes([file("a", b"1" * 5000), file("b", b"2")])
     path = tmp_path / "model.tar.gz"
     path.write_bytes(gzip.compress(tar[:700]) + gzip.compress(tar[700:]) + bytes(100))
-    extract(path, tmp_path / "out", ROOMY)
+    extract(path, tmp_path / "out")
     assert (tmp_path / "out/a").read_bytes() == b"1" * 5000
 
 

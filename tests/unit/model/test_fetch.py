@@ -11,8 +11,6 @@ from tfs_proxy.values.errors import ArchiveError, NoArchive
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.s3_client import parse_address
 
-ROOMY = 10**9
-
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
@@ -27,14 +25,14 @@ def test_a_folder_that_docker_made_for_a_missing_archive_is_told(
     """A bind mount of a file that is not there leaves an empty folder of its name."""
     (tmp_path / "mounted/model.tar.gz").mkdir(parents=True)
     with pytest.raises(ArchiveError, match=r"model\.tar\.gz is an empty folder\. Docker makes one if"):
-        fetch(str(tmp_path / "mounted"), workspace, ROOMY)
+        fetch(str(tmp_path / "mounted"), workspace)
 
 
 def test_an_empty_folder_is_named(tmp_path: Path, workspace: Workspace) -> None:
     """A mount that came up empty is told apart from one without models."""
     (tmp_path / "void").mkdir()
     with pytest.raises(ArchiveError, match="void is empty"):
-        fetch(str(tmp_path / "void"), workspace, ROOMY)
+        fetch(str(tmp_path / "void"), workspace)
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3:///key", "s3://b", "s3://-bad/key", "s3://bu cket/key"])
@@ -62,14 +60,15 @@ def test_a_key_that_is_file_and_folder() -> None:
         relative_paths(keys("p/a/b", "p/a/b/c"), "p/", "s3://b/p/")
 
 
-def test_limits_hold_before_the_download() -> None:
+def test_limits_hold_before_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
     """Number and bytes of the objects are known from the listing."""
+    monkeypatch.setattr("tfs_proxy.model.s3.MAX_ARCHIVE_BYTES", 100)
     with pytest.raises(ArchiveError, match="over 100000 objects"):
-        check_size([StoredObject("a", 0)] * 100_001, "s3://b/", 100)
+        check_size([StoredObject("a", 0)] * 100_001, "s3://b/")
     with pytest.raises(ArchiveError, match="120 bytes"):
-        check_size(keys("a", "b", size=60), "s3://b/", 100)
+        check_size(keys("a", "b", size=60), "s3://b/")
     with pytest.raises(ArchiveError, match="has no objects"):
-        check_size([], "s3://b/", ROOMY)
+        check_size([], "s3://b/")
 
 
 def test_progress_is_a_line_every_few_seconds() -> None:
@@ -89,10 +88,10 @@ def test_a_model_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"PK\x03\x04")
 
     with pytest.raises(ArchiveError, match=rf"is a model, .*`tfs-proxy pack .*{name}`"):
-        fetch(str(tmp_path / name), Workspace(tmp_path / "w"), 10**6)
+        fetch(str(tmp_path / name), Workspace(tmp_path / "w"))
 
 
 def test_a_missing_path_is_named(tmp_path: Path, workspace: Workspace) -> None:
     """The sentence names the path and what it could be."""
     with pytest.raises(NoArchive, match=r"no file or folder .*/nowhere: MODEL must be"):
-        fetch(str(tmp_path / "nowhere"), workspace, ROOMY)
+        fetch(str(tmp_path / "nowhere"), workspace)

@@ -57,7 +57,6 @@ def flags(
         ({}, 2, {"script": True, "models": 0}, 256),
         ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "32"}, 2, {"script": False}, 128),
         ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "9999"}, 2, {"script": False}, 1024),
-        ({"TFS_PROXY_REST_THREADS": "5"}, 2, {"script": True}, 5),
     ],
 )  # fmt: skip
 def test_one_model_without_a_script_gets_few_rest_threads(

@@ -97,13 +97,8 @@ _COPIES = 2
 """A tensor from a list of values stands next to the answer of a model of the same shape."""
 
 
-def predict(
-    servable: LoadedServable, request: PredictRequest, budget: MemoryBudget, *, as_list: bool = True
-) -> bytes:
-    """A serialized PredictResponse; ``as_list`` as in `tensors.to_pieces`.
-
-    Raises ServingError, and what the budget does.
-    """
+def predict(servable: LoadedServable, request: PredictRequest, budget: MemoryBudget) -> bytes:
+    """A serialized PredictResponse. Raises ServingError, and what the budget does."""
     signature = signature_of(servable, request.model_spec.signature_name)
     check_inputs(signature, request.inputs.keys())
     arrays = _arrays(signature, request, budget)
@@ -122,7 +117,7 @@ def predict(
     outputs = outputs_of(servable.runner(signature, computed), computed, arrays)
     if computed is not aliases:
         outputs = {alias: outputs[alias] for alias in aliases}
-    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
+    return response_bytes(servable.spec_bytes(signature.name), outputs)
 
 
 def classify(

@@ -81,7 +81,7 @@ def other_tags(known: Sequence[Sequence[str]], folder: Path) -> str:
         sizes = [f"{file.name} has {file.stat().st_size} bytes" for file in folder.glob("saved_model.pb*")]
         return f"It has none at all: {', '.join(sizes)}."
     listed = ", ".join(f"{{ {' '.join(tags)} }}" for tags in known)
-    return f"It has {listed}: choose with --saved_model_tags={','.join(known[0])}."
+    return f"It has {listed}: save it with the tag serve alone."
 
 
 def other_files(folder: Path) -> str:

@@ -68,6 +68,7 @@ def _load_text_ops() -> None:
 
 INDEX = Path("variables") / "variables.index"
 
+_TAG = "serve"
 _BINARY = "saved_model.pb"
 _TEXT = "saved_model.pbtxt"
 _INIT_SIGNATURE = "__saved_model_init_op"
@@ -75,12 +76,12 @@ _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
 
 
-def restore(session: Any, folder: Path, tags: Sequence[str]) -> Any:
-    """Load the graph of these tags, its variables and tables; TensorFlow's own MetaGraphDef of it.
+def restore(session: Any, folder: Path) -> Any:
+    """Load the graph of the tag ``serve``, its variables and tables; TensorFlow's own MetaGraphDef of it.
 
     Raises ServingError.
     """
-    meta_graph = _tagged(_read(folder), tags, folder)
+    meta_graph = _tagged(_read(folder), folder)
     writer = meta_graph.meta_info_def
     known = writer.stripped_op_list if writer.HasField("stripped_op_list") else None
     provide(ops_outside(meta_graph.graph_def))
@@ -130,14 +131,14 @@ def _read(folder: Path) -> Any:
     )
 
 
-def _tagged(saved_model: Any, tags: Sequence[str], folder: Path) -> Any:
+def _tagged(saved_model: Any, folder: Path) -> Any:
     for meta_graph in saved_model.meta_graphs:
-        if set(meta_graph.meta_info_def.tags) == set(tags):
+        if set(meta_graph.meta_info_def.tags) == {_TAG}:
             return meta_graph
     known = [sorted(meta_graph.meta_info_def.tags) for meta_graph in saved_model.meta_graphs]
     raise ServingError(
         GrpcCode.NOT_FOUND,
-        f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect "
+        f"Could not find meta graph def matching supplied tags: {{ {_TAG} }}. To inspect "
         "available tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`. "
         + explain.other_tags(known, folder),
     )
@@ -195,13 +196,10 @@ def session_config(flags: ModelServerFlags) -> "runtime.ConfigProto":
     rewrites = config.graph_options.rewrite_options
     if not rewrites.meta_optimizer_iterations:
         rewrites.meta_optimizer_iterations = rewrites.ONE
-    if flags.mixed_precision:
-        rewrites.auto_mixed_precision_onednn_bfloat16 = rewrites.ON
-    both = flags.tensorflow_session_parallelism
-    if intra := flags.tensorflow_intra_op_parallelism or both:
-        config.intra_op_parallelism_threads = intra
-    if inter := flags.tensorflow_inter_op_parallelism or both:
-        config.inter_op_parallelism_threads = inter
+    if flags.tensorflow_intra_op_parallelism:
+        config.intra_op_parallelism_threads = flags.tensorflow_intra_op_parallelism
+    if flags.tensorflow_inter_op_parallelism:
+        config.inter_op_parallelism_threads = flags.tensorflow_inter_op_parallelism
     if flags.per_process_gpu_memory_fraction:
         config.gpu_options.per_process_gpu_memory_fraction = flags.per_process_gpu_memory_fraction
     return config
@@ -212,12 +210,12 @@ class SessionBackend:
 
     waits = False
 
-    def __init__(self, folder: Path, tags: Sequence[str], config: "runtime.ConfigProto") -> None:
+    def __init__(self, folder: Path, config: "runtime.ConfigProto") -> None:
         self.at_once = max(config.inter_op_parallelism_threads, 0) or available_resources().cores
         self.graph = runtime.Graph()
         self.session = runtime.Session(graph=self.graph, config=config)
         try:
-            loaded = restore(self.session, folder, tags)
+            loaded = restore(self.session, folder)
             self._has_variables = (folder / INDEX).exists()
             kept = type(loaded)()
             for name, signature in loaded.signature_def.items():

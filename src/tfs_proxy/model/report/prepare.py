@@ -119,7 +119,7 @@ def prepare(
     refuse_multi_model(settings)
     check_worker_class(settings)
     try:
-        root = fetch(model, workspace, settings.max_archive_bytes, cancelled)
+        root = fetch(model, workspace, cancelled)
         served = look_into(root, settings)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))

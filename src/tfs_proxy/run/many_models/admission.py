@@ -29,7 +29,9 @@ LEAST_DIFFERENCE_BYTES = 32 * MEGABYTE
 """Models of more similar sizes tell nothing about the factor: their scripts differ by more."""
 
 MOST_SAMPLES = 50  # the factor is the median over all pairs
-MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
+MEMORY_MARGIN: Final = 0.1
+"""Share of the memory that a load leaves free: estimates err, and requests take some."""
+
 LONGEST_TURN_SECONDS: Final = 30.0
 """A longer load goes on without its turn: it mostly waits by then."""
 
@@ -67,13 +69,8 @@ class Occupancy(Struct, frozen=True):
         return max(math.ceil(base_bytes + factor * bytes_on_disk) for base_bytes, factor in estimates)
 
 
-def refusal(
-    name: str, bytes_on_disk: int, occupancy: Occupancy, memory_margin: float
-) -> NotEnoughResources | None:
-    """The reason why the model ``name`` can't be loaded now; None if it can.
-
-    ``memory_margin`` is the share of memory that is kept free.
-    """
+def refusal(name: str, bytes_on_disk: int, occupancy: Occupancy) -> NotEnoughResources | None:
+    """The reason why the model ``name`` can't be loaded now; None if it can."""
     memory = occupancy.memory
     if memory is None:
         return None
@@ -82,7 +79,7 @@ def refusal(
     promised_bytes = sum(
         max(0, occupancy.needed_by(stack.bytes_on_disk) - stack.memory_bytes) for stack in occupancy.loading
     )
-    kept_bytes = math.ceil(memory_margin * memory.limit_bytes)
+    kept_bytes = math.ceil(MEMORY_MARGIN * memory.limit_bytes)
     missing_bytes = needed_bytes + promised_bytes + kept_bytes - memory.free_bytes
     if missing_bytes <= 0:
         return None
@@ -90,9 +87,8 @@ def refusal(
     needs = f"about {_megabytes(needed_bytes)} ({_megabytes(bytes_on_disk)} on disk)"
     left = f"{_megabytes(memory.free_bytes)} of {_megabytes(memory.limit_bytes)} are free{promised}"
     return NotEnoughResources(
-        f"model {name} needs {needs} of memory, and {left}, of which {MARGIN_SETTING}={memory_margin:g} "
-        f"keeps {_megabytes(kept_bytes)} free: {_megabytes(missing_bytes)} too little. Unload a model, give "
-        "the container more memory, or lower the margin.",
+        f"model {name} needs {needs} of memory, and {left}, of which {_megabytes(kept_bytes)} stay "
+        f"free: {_megabytes(missing_bytes)} too little. Unload a model, or give the container more memory.",
         missing_bytes,
     )
 

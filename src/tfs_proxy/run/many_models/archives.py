@@ -237,7 +237,7 @@ def universal_code(
         return next((str(folder) for folder in folders if (folder / settings.program).is_file()), None)
     address = f"s3://{settings.universal_bucket}/{settings.universal_prefix}"
     code = workspace.root / "code"
-    downloaded = download(address, workspace.root / "download", settings.max_archive_bytes)
+    downloaded = download(address, workspace.root / "download")
     code.mkdir()
     for path in sorted(file for file in downloaded.rglob("*") if file.is_file()):
         if (code / path.name).exists():

@@ -292,7 +292,7 @@ class ModelStacks:
             memory_left(),
             0 if self.servers.have_had_models else MODEL_SERVER_BYTES,
         )
-        reason = refusal(name, size, occupancy, self.settings.multi_model_memory_margin)
+        reason = refusal(name, size, occupancy)
         if reason is not None:
             raise reason
         self._sizes[name] = size
@@ -355,7 +355,7 @@ class ModelStacks:
             for counted_name in self._served.pop(name):
                 self._records.forget(counted_name)
 
-    async def follow_served_counts(self, seconds: float) -> None:
+    async def follow_served_counts(self) -> None:
         """Asks the model servers for their counts: nobody else sees calls by gRPC; never returns."""
         metrics = ModelServerMetrics()
         metrics.begin(self.servers.instances, self.servers.metrics_path)
@@ -365,4 +365,4 @@ class ModelStacks:
             self._served_counts = Counter()
             for name, count in found:
                 self._served_counts[name] += int(count)
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(COUNT_SECONDS)

@@ -27,7 +27,6 @@ from tfs_proxy.values.names import printable
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
 FAILURE_SECONDS: Final = 5.0
 MOST_ROUNDS: Final = 100
 
@@ -87,15 +86,6 @@ class OnDemandModels:
         except AlreadyLoaded:
             pass
         await self._registry.ready(name, max(deadline - time.monotonic(), 0.0))
-
-    async def unload_idle(self, idle_seconds: float) -> None:
-        """Unloads models without a request for so long; never returns."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            for model in longest_idle_first(self._candidates()):
-                if time.monotonic() - model.used_at >= idle_seconds:
-                    log.info("model %s: no request for %g s, it is unloaded", model.name, idle_seconds)
-                    await self._unload(model.name)
 
     async def _loaded(self, name: str) -> None:
         """Waits for the load under way, or begins one; the caller may be cancelled."""
@@ -179,15 +169,10 @@ def least_recently_used(models: Iterable[ModelUse], missing_bytes: int) -> tuple
     then it helps nobody to unload them.
     """
     leaving: list[str] = []
-    for model in longest_idle_first(models):
+    unused = (model for model in models if not model.in_use)
+    for model in sorted(unused, key=lambda model: (model.used_at, model.name)):
         leaving.append(model.name)
         missing_bytes -= model.memory_bytes
         if missing_bytes <= 0:
             return tuple(leaving)
     return ()
-
-
-def longest_idle_first(models: Iterable[ModelUse]) -> list[ModelUse]:
-    """Models that answer no request at this moment."""
-    unused = (model for model in models if not model.in_use)
-    return sorted(unused, key=lambda model: (model.used_at, model.name))

@@ -25,7 +25,7 @@ from tfs_proxy.run.host.waiting import together
 from tfs_proxy.run.host.workspace import run_workspace
 from tfs_proxy.run.many_models.api import ModelsApi
 from tfs_proxy.run.many_models.archives import ModelFolder, model_folder, universal_code
-from tfs_proxy.run.many_models.model_stacks import COUNT_SECONDS, ModelStacks
+from tfs_proxy.run.many_models.model_stacks import ModelStacks
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import OnDemandModels, load_below
 from tfs_proxy.run.many_models.pages import page_routes
@@ -241,14 +241,10 @@ class ManyModels(Stacks):
         await self._front.until_translator_listens()
 
     async def watch(self) -> None:
-        """Watches the common parts, and unloads idle models. Raises StopServing if a process gives up."""
+        """Watches the common parts. Raises StopServing if a process gives up."""
         work: list[Awaitable[None]] = [self._servers.watch(), self._outside.keep_folding()]
-        idle_seconds = self._settings.model_idle_seconds
         if self._on_demand is not None and self._front.takes_grpc:
-            seconds = min(COUNT_SECONDS, idle_seconds / 2 or COUNT_SECONDS)
-            work.append(self._stacks.follow_served_counts(seconds))
-        if self._on_demand is not None and idle_seconds:
-            work.append(self._on_demand.unload_idle(idle_seconds))
+            work.append(self._stacks.follow_served_counts())
         await self._servers.children.watch_during(together(*work))
 
     def look(self) -> bool:

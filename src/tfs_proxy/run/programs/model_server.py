@@ -259,8 +259,6 @@ def rest_threads(settings: Settings, *, script: bool, models: int) -> int:
     several models: requests that wait for one must not delay the others. Else more than the cores keep
     busy are of no use, unless requests wait to be batched. Never more than the control group allows.
     """
-    if settings.rest_threads is not None:
-        return settings.rest_threads
     wanted = 0
     if script or models != 1:
         wanted = settings.gunicorn_workers * settings.gunicorn_threads

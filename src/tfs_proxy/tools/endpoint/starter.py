@@ -324,9 +324,8 @@ class ContainerStarter:
     async def unpacked(self, archive: str) -> Path:
         """A model's folder, unpacked into the workspace if need be. Raises ArchiveError."""
         root = self.new_folder()
-        max_bytes = self._settings.max_archive_bytes
         cancelled = threading.Event()
-        opening = partial(fetch, archive, Workspace(root), max_bytes, cancelled)
+        opening = partial(fetch, archive, Workspace(root), cancelled)
         return await in_daemon_thread(opening, "archive", cancelled)
 
     def _run(self, spec: ProcessSpec) -> ChildProcess:

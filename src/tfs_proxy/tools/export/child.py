@@ -23,7 +23,6 @@ from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.tools.export.preprocessing import Preprocessing
 from tfs_proxy.values.errors import ExportError, SettingsError
 from tfs_proxy.values.installation import how_to_install
-from tfs_proxy.values.memory import GIGABYTE
 from tfs_proxy.values.names import printable
 
 
@@ -41,9 +40,6 @@ class ExportRequest(Struct, frozen=True):
 
     preprocessing: Preprocessing | None = None
     """Signatures to add; None for none."""
-
-    max_bytes: int = 64 * GIGABYTE
-    """Largest size of a Keras file's contents."""
 
 
 class ExportReport(Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tfs_proxy.model.extract import MAX_ARCHIVE_BYTES
 from tfs_proxy.values.errors import ExportError
 from tfs_proxy.values.memory import MEGABYTE
 
@@ -42,12 +43,12 @@ class KerasDescription(Struct, frozen=True):
         return 2 if self.version.startswith(("0.", "1.", "2.")) else 3
 
 
-def read_keras_archive(path: Path, max_bytes: int) -> KerasDescription:
+def read_keras_archive(path: Path) -> KerasDescription:
     """Raises ExportError if the file is damaged, too large, or not a .keras file."""
     refuse_other_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_members(path, archive.infolist(), max_bytes)
+            _check_members(path, archive.infolist())
             metadata = _json(path, archive, METADATA)
             config = _json(path, archive, CONFIG)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
@@ -80,13 +81,12 @@ def refuse_other_file(path: Path) -> None:
         raise ExportError(f"{path} is not a file that Keras has written. {SAVE_AGAIN}")
 
 
-def refuse_large(path: Path, unpacked: int, max_bytes: int) -> None:
+def refuse_large(path: Path, unpacked: int) -> None:
     """Raises ExportError for contents over the limit, and for a suspicious compression ratio."""
     packed = path.stat().st_size
-    if unpacked > max_bytes:
+    if unpacked > MAX_ARCHIVE_BYTES:
         raise ExportError(
-            f"{path} is refused: it holds {unpacked} bytes, and {max_bytes} are allowed. If that is a model "
-            "that you trust, raise TFS_PROXY_MAX_ARCHIVE_GB."
+            f"{path} is refused: it holds {unpacked} bytes, and {MAX_ARCHIVE_BYTES} are allowed."
         )
     if unpacked > RATIO_FREE_BYTES and unpacked > packed * MOST_RATIO:
         raise ExportError(
@@ -95,10 +95,10 @@ def refuse_large(path: Path, unpacked: int, max_bytes: int) -> None:
         )
 
 
-def _check_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) -> None:
+def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
     if len(members) > MOST_MEMBERS:
         raise ExportError(f"{path} is refused: it has {len(members)} members, not {MOST_MEMBERS} at most.")
-    refuse_large(path, sum(member.file_size for member in members), max_bytes)
+    refuse_large(path, sum(member.file_size for member in members))
     names = set[str]()
     for member in members:
         fault = _fault(member, names)
@@ -143,14 +143,14 @@ WEIGHTS_ALONE = (
 )
 
 
-def read_hdf5_model(path: Path, max_bytes: int) -> KerasDescription:
+def read_hdf5_model(path: Path) -> KerasDescription:
     """Raises ExportError if the file is damaged, too large, or not an .h5 model."""
     import h5py
 
     refuse_other_file(path)
     try:
         with h5py.File(path, "r") as file:
-            _check(path, file, max_bytes)
+            _check(path, file)
             if "model_config" not in file.attrs:
                 raise ExportError(f"{path} {WEIGHTS_ALONE}.")
             config = json.loads(_text(file.attrs["model_config"]))
@@ -162,7 +162,7 @@ def read_hdf5_model(path: Path, max_bytes: int) -> KerasDescription:
     return KerasDescription(version, config)
 
 
-def check_weights(path: Path, max_bytes: int) -> None:
+def check_weights(path: Path) -> None:
     """Checks every HDF5 file in a .keras file. Raises ExportError as `read_hdf5_model` does."""
     import h5py
 
@@ -177,19 +177,19 @@ def check_weights(path: Path, max_bytes: int) -> None:
                 )
             try:
                 with archive.open(member) as contents, h5py.File(contents, "r") as file:
-                    _check(path, file, max_bytes)
+                    _check(path, file)
             except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
                 raise ExportError(f"{path} is damaged: its {name} ({error}). {SAVE_AGAIN}") from error
 
 
-def _check(path: Path, file: Any, max_bytes: int) -> None:
+def _check(path: Path, file: Any) -> None:
     """Raises ExportError for links, for data in other files, and for too much data."""
     unpacked = 0
     for dataset in _datasets(path, file):
         if dataset.external or dataset.is_virtual:
             raise ExportError(f"{path} is refused: {dataset.name} in it lies in another file. {SAVE_AGAIN}")
         unpacked += dataset.nbytes
-        refuse_large(path, unpacked, max_bytes)
+        refuse_large(path, unpacked)
 
 
 def _datasets(path: Path, file: Any) -> Iterator[Any]:

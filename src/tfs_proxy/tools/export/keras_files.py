@@ -139,10 +139,10 @@ def export(request: ExportRequest) -> tuple[ExportReport, Exported]:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
     if path.suffix == ".keras":
-        description = read_keras_archive(path, request.max_bytes)
-        check_weights(path, request.max_bytes)
+        description = read_keras_archive(path)
+        check_weights(path)
     else:
-        description = read_hdf5_model(path, request.max_bytes)
+        description = read_hdf5_model(path)
     reason = None if request.allow_code else what_runs(description.config)
     if reason is not None:
         raise ExportError(f"{path} is refused: {reason}. {ALLOW}")

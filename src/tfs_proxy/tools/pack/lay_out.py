@@ -216,7 +216,6 @@ def lay_out(
                 target,
                 options.allow_code,
                 options.preprocessing,
-                max_bytes=settings.max_archive_bytes,
             )
             target.rmdir()
             report = export(request, cancelled)

@@ -57,9 +57,9 @@ def _text_field(number: int, text: str) -> bytes:
     return field(number, text.encode()) if text else b""
 
 
-def response_bytes(spec: bytes, outputs: Mapping[str, npt.NDArray[Any]], *, as_list: bool = True) -> bytes:
-    """Serialize a PredictResponse; ``as_list`` as in `to_pieces`."""
-    entries = (map_entry(1, name, to_pieces(array, as_list=as_list)) for name, array in outputs.items())
+def response_bytes(spec: bytes, outputs: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Serialize a PredictResponse, whose numbers are lists of values."""
+    entries = (map_entry(1, name, to_pieces(array, as_list=True)) for name, array in outputs.items())
     return b"".join([*chain(*entries), *message_field(2, [spec])])
 
 

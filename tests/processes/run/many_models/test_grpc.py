@@ -202,23 +202,22 @@ def test_a_call_loads_no_model(saved_models: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_used_by_grpc_alone_is_not_unloaded(saved_models: Path, tmp_path: Path) -> None:
-    """The model servers count its requests; another one is idle."""
-    for name in ("busy", "idle"):
+    """The model servers count its requests; another one, which was loaded later, makes room for a third."""
+    for name in ("busy", "idle", "third"):
         pack(tmp_path / f"{name}.tar.gz", {}, {"half_plus_two": saved_models / "half_plus_two"})
-    env = {**GRPC, "TFS_PROXY_MODEL_IDLE_SECONDS": "3"}
+    env = {**GRPC, "TFS_PROXY_MAX_LOADED_MODELS": "2"}
     with (
         serving_many(*WORDS, "--multi-model", str(tmp_path), env=env) as stack,
         grpc.insecure_channel(stack.grpc) as opened,
     ):
         for name in ("busy", "idle"):
             stack.loaded(name, tmp_path / f"{name}.tar.gz")
-        stack.wait_until(
-            lambda: answers(opened, "busy") and stack.described("idle").status == 404,
-            "the idle one is unloaded",
-        )
-        for _ in range(8):
+        for _ in range(12):
             time.sleep(0.5)
             assert answers(opened, "busy")
+        stack.loaded("third", tmp_path / "third.tar.gz")
+        assert stack.described("idle").status == 404
+        assert answers(opened, "busy")
 
 
 def test_probes_and_tools_are_answered(channel: grpc.Channel) -> None:

@@ -26,7 +26,7 @@ def models(root: Path, endpoint: str, prefix: Path) -> UnpackedModels:
     async def unpacked(address: str) -> Path:
         own = root / f"{endpoint}{prefix.name}{next(numbers)}"
         own.mkdir(parents=True)
-        return await asyncio.to_thread(partial(fetch, address, Workspace(own), 10**6))
+        return await asyncio.to_thread(partial(fetch, address, Workspace(own)))
 
     root.mkdir(exist_ok=True)
     return UnpackedModels(root, endpoint, str(prefix), unpacked)

@@ -14,7 +14,6 @@ from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, MemoryLeft
 
 GIGABYTE = 1024 * MEGABYTE
-MARGIN = 0.1
 
 
 def stacks(*megabytes: tuple[int, int]) -> list[StackMemory]:
@@ -30,15 +29,13 @@ def occupied(
 
 
 def test_a_refusal_says_what_is_needed_what_is_free_and_what_to_change() -> None:
-    refused = refusal(
-        "team--a", 300 * MEGABYTE, occupied(1500 * MEGABYTE, loading=stacks((100, 132))), MARGIN
-    )
+    refused = refusal("team--a", 300 * MEGABYTE, occupied(1500 * MEGABYTE, loading=stacks((100, 132))))
 
     assert refused is not None
     assert str(refused) == (
         "model team--a needs about 632 MB (300 MB on disk) of memory, and 1500 MB of 10240 MB are free "
-        "(100 MB for loads under way), of which TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN=0.1 keeps 1024 MB free: "
-        "256 MB too little. Unload a model, give the container more memory, or lower the margin."
+        "(100 MB for loads under way), of which 1024 MB stay free: 256 MB too little. "
+        "Unload a model, or give the container more memory."
     )
     assert refused.missing_bytes == 256 * MEGABYTE
 
@@ -92,4 +89,4 @@ def test_a_model_fits_or_does_not(megabytes: int, occupancy: Occupancy, fits: bo
 
     What others have already is not asked for again; without a measure of memory every model fits.
     """
-    assert (refusal("a", megabytes * MEGABYTE, occupancy, MARGIN) is None) is fits
+    assert (refusal("a", megabytes * MEGABYTE, occupancy) is None) is fits

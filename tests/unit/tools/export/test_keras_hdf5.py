@@ -12,7 +12,6 @@ import pytest
 from tfs_proxy.tools.export.keras_archive import check_weights, read_hdf5_model
 from tfs_proxy.values.errors import ExportError
 
-LIMIT = 10**9
 CONFIG = json.dumps({"class_name": "Sequential", "config": {"name": "m"}})
 
 
@@ -27,9 +26,9 @@ def whole(path: Path) -> Path:
     return hdf5_file(path, model_config=CONFIG, keras_version="2.15.0")
 
 
-def refusal(path: Path, limit: int = LIMIT) -> str:
+def refusal(path: Path) -> str:
     with pytest.raises(ExportError) as caught:
-        read_hdf5_model(path, limit)
+        read_hdf5_model(path)
     return str(caught.value)
 
 
@@ -73,13 +72,13 @@ def test_data_of_other_files(tmp_path: Path) -> None:
     assert "/secret in it lies in another file" in refusal(path)
 
 
-def test_arrays_of_any_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("length", "says"), [(10**12, "4000000000000 bytes"), (10**10, "zip bomb")])
+def test_arrays_of_any_size(tmp_path: Path, length: int, says: str) -> None:
     path = whole(tmp_path / "m.h5")
     with h5py.File(path, "a") as file:
-        file.create_dataset("huge", (10**12,), np.float32, chunks=(1024,), compression="gzip")
+        file.create_dataset("huge", (length,), np.float32, chunks=(1024,), compression="gzip")
 
-    assert "4000000000000 bytes" in refusal(path)
-    assert "zip bomb" in refusal(path, 10**14)
+    assert says in refusal(path)
 
 
 def test_nested_without_end(tmp_path: Path) -> None:
@@ -98,4 +97,4 @@ def test_within_a_keras_file(tmp_path: Path) -> None:
         with pytest.raises(
             ExportError, match="is a link" if method == zipfile.ZIP_STORED else "is compressed"
         ):
-            check_weights(tmp_path / "m.keras", LIMIT)
+            check_weights(tmp_path / "m.keras")

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as npst
 
 from tfs_proxy.wire import protos
 from tfs_proxy.wire.data_types import DataType
-from tfs_proxy.wire.protos import TensorProto
+from tfs_proxy.wire.protos import PredictResponse, TensorProto
 from tfs_proxy.wire.protos.predict import model_spec, read_response, response_bytes
 from tfs_proxy.wire.protos.tensors import (
     data_type_of,
@@ -200,8 +200,13 @@ def test_responses_are_looked_at_in_place(
     outputs: dict[str, np.ndarray[Any, Any]], as_list: bool, version: int | None
 ) -> None:
     """A response read in place holds what the generated messages read, and the version."""
-    message = response_bytes(model_spec("m", version), outputs, as_list=as_list)
-    predicted = read_response(message)
+    tensors = {
+        name: TensorProto.FromString(to_bytes(array, as_list=as_list)) for name, array in outputs.items()
+    }
+    response = PredictResponse.FromString(response_bytes(model_spec("m", version), {}))
+    predicted = read_response(
+        PredictResponse(model_spec=response.model_spec, outputs=tensors).SerializeToString()
+    )
     assert predicted.version == version
     assert predicted.outputs.keys() == outputs.keys()
     for name, array in outputs.items():

@@ -12,7 +12,7 @@ from tfs_proxy.wire.protobuf_writer import field
 from tfs_proxy.wire.protos import PredictRequest, PredictResponse, TensorProto
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
 from tfs_proxy.wire.protos.predict import model_spec, response_bytes
-from tfs_proxy.wire.protos.tensors import to_array
+from tfs_proxy.wire.protos.tensors import to_array, to_bytes
 from tfs_proxy.worker.translator.inference_messages import (
     MOST_TENSORS,
     AskedModel,
@@ -173,7 +173,8 @@ def answer(message: bytes) -> ModelInferResponse:
 def test_every_datatype_keeps_its_bits(datatype: str, kind: type, *, as_list: bool) -> None:
     arrays: list[npt.NDArray[Any]] = [np.array([[0, 1, 1]], kind), np.array(1, kind), np.empty((0, 2), kind)]
     for array in arrays:
-        got = answer(response_bytes(model_spec("m", 7), {"y": array}, as_list=as_list))
+        tensor = TensorProto.FromString(to_bytes(array, as_list=as_list))
+        got = answer(PredictResponse(outputs={"y": tensor}).SerializeToString())
         (output,) = got.outputs
         assert (output.datatype, tuple(output.shape)) == (datatype, array.shape)
         assert list(got.raw_output_contents) == [array.tobytes()]
