@@ -195,7 +195,7 @@ def test_a_sparse_bomb_is_refused_by_its_unpacked_size(tmp_path: Path) -> None:
     odd, contents = file("holes", b"0\n" + bytes(510))
     odd.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "2000000000"}
     text = refused(archive_of(tmp_path, (odd, contents)))
-    assert "2000000000 bytes" in text
+    assert "times its packed size" in text
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,7 @@ def test_a_call_loads_no_model(saved_models: Path, tmp_path: Path) -> None:
         assert list(stack.home.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_model_that_is_used_by_grpc_alone_is_not_unloaded(saved_models: Path, tmp_path: Path) -> None:
     """The model servers count its requests; another one, which was loaded later, makes room for a third."""
     for name in ("busy", "idle", "third"):

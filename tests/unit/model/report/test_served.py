@@ -265,7 +265,7 @@ def test_settings_that_differ_are_shown_without_secrets(tmp_path: Path) -> None:
         ("TFS_PROXY_WHATEVER_ELSE", "but it is not a setting."),
         ("SAGEMAKER_MODEL_SERVER_WORKERS", "and is not read: set SAGEMAKER_GUNICORN_WORKERS."),
         ("SAGEMAKER_TFS_VERSION", "and is not read: the image"),
-        ("TFS_PROXY_REST_THREADS", "not read: set SAGEMAKER_TFS_EXTRA_ARGS=--rest_api_num_threads=NUMBER."),
+        ("TFS_PROXY_REST_THREADS", "and is not read: set SAGEMAKER_TFS_EXTRA_ARGS=--rest_api_num_threads="),
     ],
 )
 def test_variables_that_are_not_read_are_told(tmp_path: Path, variable: str, says: str) -> None:
