@@ -1,7 +1,7 @@
-"""The processes of each loaded model, its folder, and the gates by which nginx finds it.
+"""The processes of each loaded model, its folder, and the links by which nginx finds it.
 
-A model's folder has links to what the run has once: counts of requests, the log, nginx. Gates are links that
-exist while a model is ready. `ModelStacks` makes a stack if there is memory for it.
+A model's folder has links to what the run has once: counts of requests, the log, nginx. Those that nginx
+follows exist while a model is ready. `ModelStacks` makes a stack if there is memory for it.
 """
 
 import asyncio
@@ -40,15 +40,12 @@ from tfs_proxy.run.many_models.admission import (
 from tfs_proxy.run.many_models.shared_servers import SharedServers
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx.many_models import (
-    ANY,
-    COMMON_SOCKET,
     COMMON_WORKSPACES,
     FAST,
     GATES,
-    LOADED,
-    SERVED,
     STACKS,
     WEB_SOCKET,
+    links_of,
 )
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.process import ChildProcess, Deaths, Spawn
@@ -62,7 +59,6 @@ from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import memory_left
 from tfs_proxy.wire.http_server import BACKLOG
-from tfs_proxy.wire.media_types import JSON
 
 LOCK_PAUSE_SECONDS: Final = 0.01
 LOOK_SECONDS: Final = 1.0
@@ -86,9 +82,9 @@ class ModelUse(Struct, frozen=True):
 
 
 class ModelStack:
-    """The processes of the model ``name``, in a new folder ``home``; its gates are open while it is ready.
+    """The processes of the model ``name``, in a new folder ``home``; its links exist while it is ready.
 
-    A model without a script has none: the common workers and model servers serve it, which find its
+    A model without a script has no processes: the common workers and model servers serve it, which find its
     deployment in its folder.
     """
 
@@ -112,7 +108,7 @@ class ModelStack:
         request = ServeRequest(url, owner.request.model_server, owner.request.environ)
         self._stack = Stack(owner.settings.for_one_of_many(name), request, host, of=name)
         self._metrics = RunMetrics(lambda: self._stack.children, self._workspace.journal)
-        self._gates: list[Path] = []
+        self._links: list[Path] = []
         self.requests = 0
         self.used_at = time.monotonic()
 
@@ -158,7 +154,7 @@ class ModelStack:
         yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
 
     async def start(self) -> None:
-        """Opens the archive, starts its processes, and then opens the gates. Raises StopServing."""
+        """Opens the archive, starts its processes, and then makes the links. Raises StopServing."""
         await self._owner.servers.begun.wait()
         async with turn(self._owner.turns):
             make_workspace_within(self._owner.host.workspace, self._workspace.root)
@@ -172,28 +168,19 @@ class ModelStack:
                 await self._stack.open_control_api()
             await self._stack.start_in_time(prepared, planned, (self._listener,))
         self._stack.begin_serving()
-        # Requests go to its workers from now on; the gates that nginx checks come last. TF Serving's API may
-        # know a model by other names than it is loaded under, the v2 protocol by all.
         deployment = planned.deployment
-        root = self._owner.host.workspace.root
-        socket = self._workspace.root / WEB_SOCKET
-        gates = [f"{name}.{ANY}" for name in self.names] + [f"{name}.{SERVED}" for name in self.models]
-        links = {root / GATES / gate: socket for gate in (*gates, f"{self.name}.{LOADED}")}
         if not self.has_workers:
             new = self._workspace.deployment.with_suffix(".new")
             new.write_bytes(deployment.to_json())
             new.replace(self._workspace.deployment)
-            found = {root / COMMON_WORKSPACES / name: self._workspace.root for name in self.names}
-            links = found | dict.fromkeys(links, root / COMMON_SOCKET)
-            is_plain = deployment.default_accept in {None, JSON} and not deployment.is_batch
-            is_captured = deployment.observation.capture is not None  # by workers
-            if deployment.default_model == self.name and is_plain and not is_captured:
-                links[root / FAST / self.name] = self._workspace.deployment
         elif self.models:
             self._owner.servers.waiting.add(self._stack.readiness)
-        for link, target in links.items():
+        # Requests go to its workers from now on.
+        for link, target in links_of(
+            self.name, deployment, self._owner.host.workspace, self._workspace
+        ).items():
             link.symlink_to(target)
-            self._gates.append(link)
+            self._links.append(link)
         self.used_at = time.monotonic()
         self._owner.measured.append(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
 
@@ -202,12 +189,12 @@ class ModelStack:
         await self._stack.watch_forever()
 
     def shut(self) -> None:
-        """Closes the gates; idempotent."""
-        while self._gates:
-            self._gates.pop().unlink(missing_ok=True)
+        """Removes the links; idempotent."""
+        while self._links:
+            self._links.pop().unlink(missing_ok=True)
 
     async def stop(self) -> None:
-        """Closes gates, lets requests end, ends the processes, and removes the folder; called once."""
+        """Removes the links, lets requests end, ends the processes, and removes the folder; called once."""
         self.shut()
         is_loading = self.state is StackState.STARTING
         if is_loading:

@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import names
-from tfs_proxy.values.deployment import Instance, TraceSampling
+from tfs_proxy.values.deployment import Deployment, Instance, TraceSampling
+from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
 from tfs_proxy.wire.header_names import TARGET_MODEL
+from tfs_proxy.wire.media_types import JSON
 
 # Below the run's workspace, which is nginx's working directory.
 GATES = "m"  # the folder of the gates
@@ -58,6 +61,38 @@ class MultiModelRoutes(Struct, frozen=True):
     instances: Sequence[Instance]
     takes_target_model: bool = False
     traces: TraceSampling | None = None
+
+
+def links_of(name: str, deployment: Deployment, run: Workspace, stack: Workspace) -> Mapping[Path, Path]:
+    """The links by which nginx finds the model ``name`` while it is ready, with their targets.
+
+    They lie in the folder of the ``run``. The ``stack`` of the model makes them in this order, and removes
+    them in the opposite one. A script has workers of its own in its stack; common ones serve all else.
+
+    ============== ================================ ================ =======================================
+    link           made for                         leads to         nginx, if it is there, and if not
+    ============== ================================ ================ =======================================
+    d/NAME         each name, if workers are common stack's folder   to common workers; to the stack's own
+    m/NAME.sock    each name                        workers' socket  names the stack; its requests by /v2 wait
+    m/NAME.served  names in the model server        workers' socket  passes requests by /v1; they wait
+    m/NAME.loaded  the name that it is loaded as    workers' socket  passes invocations; they wait
+    f/NAME         the same, if workers are common  deployment.json  JSON goes to a model server; to workers
+                   and JSON needs no conversion
+    ============== ================================ ================ =======================================
+    """
+    names = {name, *deployment.models}
+    has_common_workers = deployment.script is None
+    socket = run.root / COMMON_SOCKET if has_common_workers else stack.root / WEB_SOCKET
+    gates = [f"{each}.{ANY}" for each in names] + [f"{each}.{SERVED}" for each in deployment.models]
+    links = {run.root / GATES / gate: socket for gate in (*gates, f"{name}.{LOADED}")}
+    if not has_common_workers:
+        return links
+    folders = {run.root / COMMON_WORKSPACES / each: stack.root for each in names}
+    is_captured = deployment.observation.capture is not None  # by workers
+    is_plain = deployment.default_accept in {None, JSON} and not (deployment.is_batch or is_captured)
+    is_fast = is_plain and deployment.default_model == name
+    fast = {run.root / FAST / name: stack.deployment} if is_fast else {}
+    return folders | links | fast
 
 
 def values(routes: MultiModelRoutes, settings: Settings) -> Mapping[str, Any]:
