@@ -49,7 +49,7 @@ class FakeStack:
             raise self.part.start_error
         self.ready = True
 
-    async def watch(self) -> None:
+    async def watch_forever(self) -> None:
         if not self.ready:
             self.fleet.faults.append(f"a stack of {self.name} is watched that is not ready")
         try:
@@ -63,7 +63,7 @@ class FakeStack:
     def shut(self) -> None:
         self.ready = False
 
-    async def stop(self) -> None:
+    async def stop(self, _stop_by: float) -> None:
         self.shut()
         if self.is_stopping:
             self.fleet.faults.append(f"a stack of {self.name} is stopped twice")

@@ -377,6 +377,12 @@ def test_a_header_is_spelled_once() -> None:
     ] == []
 
 
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_nobody_reaches_through_an_owner(module: Path) -> None:
+    """An object gets what it needs in its constructor, and calls its owner to tell it something."""
+    assert re.findall(r"self\._owner\.\w+\.\w+", module.read_text()) == []
+
+
 RUN_MODULES = [module for module in MODULES if room(module) == "run"]
 
 

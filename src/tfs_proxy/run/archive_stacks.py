@@ -9,13 +9,9 @@ import shutil
 import time
 from collections.abc import Collection, Iterator
 
-from msgspec.structs import replace
-
 from tfs_proxy.model.report.first_request import ready_line
-from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, served_models
-from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.waiting import together, unless_set
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, run_workspace
@@ -74,15 +70,8 @@ class ArchiveStacks(Stacks):
         self._reloading = reloading
         self._front = host.front
         self._records = host.records
-        self._stack_host = StackHost(
-            host.workspace,
-            host.records.log,
-            host.deaths,
-            counts=WorkerCounts(stages=host.records.stages),
-            tick=self._route_grpc,
-            front_down=host.front.down,
-        )
-        self.current = Stack(settings, request, self._stack_host)
+        self._stack_host = StackHost(host, tick=self._route_grpc)
+        self.current = Stack(settings, request, host.workspace, self._stack_host)
         self.readiness = self.current.readiness
         self._outside = OutsideMetrics(lambda: {"": host.workspace.metrics})
         self._number = 1
@@ -121,7 +110,7 @@ class ArchiveStacks(Stacks):
             self._reloading.note_models()
         stack = self.current
         prepared = await stack.open_archive()
-        planned = await self._expect(stack, prepared)
+        planned = await stack.make_plan(prepared)
         deployment = planned.deployment
         self._records.set_models(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
@@ -159,9 +148,6 @@ class ArchiveStacks(Stacks):
     def abandon_loading(self) -> None:
         self.current.abandon_loading()
 
-    def begin_draining(self, _deadline: float) -> None:
-        """Nothing loads by a request."""
-
     async def stop(self, deadline: float) -> None:
         """Ends the workers, former stacks, and then the model servers."""
         await self.current.children.stop_workers(deadline - time.monotonic())
@@ -191,7 +177,7 @@ class ArchiveStacks(Stacks):
         settings = self._settings.with_values(
             safe_port_range=other_ports(self._settings, before.servers.instances)
         )
-        stack = Stack(settings, self._request, replace(self._stack_host, workspace=workspace))
+        stack = Stack(settings, self._request, workspace, self._stack_host)
         self._living.append(stack)
         try:
             prepared = await stack.open_archive(before.prepared)
@@ -200,7 +186,7 @@ class ArchiveStacks(Stacks):
                 await asyncio.gather(*ending)  # memory and ports are for two
                 if short := memory_warning(stack.settings):
                     log.warning("%s", short)
-            planned = await self._expect(stack, prepared)
+            planned = await stack.make_plan(prepared)
             if before.deployment is not None:
                 by_users = stack.code_of_users is not None
                 refuse_other_kind(before.deployment, planned.deployment, by_users=by_users)
@@ -225,10 +211,6 @@ class ArchiveStacks(Stacks):
         self._exchanged.set()
         self._ending[before] = asyncio.create_task(self._drain(before, former_nginx))
         return serving(planned)
-
-    async def _expect(self, stack: Stack, prepared: Prepared) -> ProcessPlan:
-        counts = not self._front.behind_nginx
-        return await stack.make_plan(prepared, self._front.port, counts_requests=counts)
 
     async def _drain(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""

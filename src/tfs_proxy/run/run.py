@@ -17,6 +17,7 @@ from msgspec import Struct
 from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
+from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.limits import Limits
 from tfs_proxy.run.host.processes import Orphans
 from tfs_proxy.run.host.sockets import Listeners, connections
@@ -58,13 +59,12 @@ class Stacks(ABC):
     def abandon_loading(self) -> None:  # noqa: B027 - those of many models have none yet
         """Kills what is still loading."""
 
-    @abstractmethod
-    def begin_draining(self, deadline: float) -> None:
-        """Loads nothing any more; requests may go on until ``deadline``, of `time.monotonic`."""
+    def begin_draining(self) -> None:  # noqa: B027 - those of one archive load nothing by a request
+        """Loads nothing any more."""
 
     @abstractmethod
     async def stop(self, deadline: float) -> None:
-        """Ends all stacks, whose requests the front has drained."""
+        """Ends all stacks, whose requests the front has drained, by ``deadline`` of `time.monotonic`."""
 
     @abstractmethod
     def children(self) -> Iterator[ChildProcess]:
@@ -75,9 +75,19 @@ class RunHost(Struct, frozen=True):
     """Parts that a run has once, for its stacks."""
 
     workspace: Workspace
+    """Folder of the run."""
+
     front: Front
+    """Listeners, nginx and the translator."""
+
     records: RunRecords
+    """Log, and counts of requests."""
+
     deaths: Deaths
+    """Counts of processes that have died, and the limits that they have met."""
+
+    counts: WorkerCounts
+    """Counts over the workers of all stacks, former ones among them."""
 
 
 class Run:
@@ -96,7 +106,8 @@ class Run:
         deaths = Deaths(Limits(settings.machine.resources))
         self._records = RunRecords(settings, environ, workspace)
         self._front = Front(settings, workspace, listeners, environ, deaths, self._look)
-        host = RunHost(workspace, self._front, self._records, deaths)
+        counts = WorkerCounts(stages=self._records.stages)
+        host = RunHost(workspace, self._front, self._records, deaths, counts)
         self._stacks = make_stacks(host)
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
@@ -165,7 +176,7 @@ class Run:
             return sum(map(under_way, self._workspace.journal.iterdir()))
 
         async def stop(deadline: float) -> None:
-            self._stacks.begin_draining(deadline)  # requests that wait for a load would keep nginx
+            self._stacks.begin_draining()  # requests that wait for a load would keep nginx
             await self._front.stop(deadline)
             await self._stacks.stop(deadline)
 

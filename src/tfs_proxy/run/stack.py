@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfs_proxy.model.report.prepare import Prepared
-from tfs_proxy.observe.logs.entry import LogConfig
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host.sockets import Listener
@@ -24,9 +23,10 @@ from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
-from tfs_proxy.run.process import Deaths, Spawn, Tick, spawn
+from tfs_proxy.run.process import Spawn, Tick, spawn
 from tfs_proxy.run.programs import gunicorn, packages
 from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.run import RunHost
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment, ServedModel
@@ -46,14 +46,8 @@ ONE_OF_MANY_TICK_SECONDS = 0.25
 class StackHost(Struct, frozen=True):
     """The surroundings of a stack."""
 
-    workspace: Workspace
-    """Folder of the stack."""
-
-    log: LogConfig
-    """Form of the log, which gunicorn and its workers take over."""
-
-    deaths: Deaths
-    """Counts of processes that have died, and the limits that they have met."""
+    run: RunHost
+    """Parts that the run has once."""
 
     spawn_workers: Spawn = spawn
     """Function that starts gunicorn."""
@@ -61,41 +55,42 @@ class StackHost(Struct, frozen=True):
     servers: "SharedServers | None" = None
     """Model servers that many stacks share, or None; a stack without a script then needs no workers."""
 
-    counts: WorkerCounts | None = None
-    """Counts over all stacks of the run; None for counts of its own."""
-
     tick: Tick = lambda: None
     """Function that is called at each look at the processes."""
 
-    front_down: frozenset[str] | set[str] = frozenset()
-    """Names of the front's processes that are being restarted, at any time."""
-
 
 class Stack:
-    """The model servers and workers of one archive, and how ready they are.
+    """The model servers and workers of one archive, in the folder ``workspace``, and how ready they are.
 
-    ``settings`` are those of the run until the archive is open, then sized for its models. ``of`` is the end
-    of its processes' names, if there are several stacks. ``prepared`` and ``deployment`` are what it serves,
-    once that is known.
+    ``settings`` are those of the run until the archive is open, then sized for its models. ``name``, if there
+    are many, is the model's, and the end of its processes' names. ``prepared`` and ``deployment`` are what it
+    serves, once that is known.
     """
 
-    def __init__(self, settings: Settings, request: ServeRequest, host: StackHost, of: str = "") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        request: ServeRequest,
+        workspace: Workspace,
+        host: StackHost,
+        name: str = "",
+    ) -> None:
         self.settings = settings
         self.request = request
-        self.workspace = host.workspace
+        self.workspace = workspace
+        self.name = name
         self.packages: packages.Installed | None = None
-        self.readiness = Readiness(heartbeats_of(settings, host.counts), front_down=host.front_down)
+        self.readiness = Readiness(heartbeats_of(settings, host.run.counts), host.run.front.down)
         self.children = StackChildren(
             self.readiness,
-            host.workspace,
-            host.deaths,
+            workspace,
+            host.run.deaths,
             own_exit_status=request.flags is not None,
             tick=host.tick,
         )
         self.has_workers = True
         self.prepared: Prepared | None = None
         self.planned: ProcessPlan | None = None
-        self._of = of
         self._host = host
         self._watch = ModelWatch((), (), self.readiness)
         self._packages_before: packages.Installed | None = None
@@ -131,7 +126,7 @@ class Stack:
         prepared = await open_archive(self.request, self.settings, self.workspace, before)
         self.prepared = prepared
         self.settings = prepared.settings
-        self.children.deaths.limits.models[self._of] = self.settings.machine.models_bytes
+        self.children.deaths.limits.models[self.name] = self.settings.machine.models_bytes
         model = self.settings.loaded_as or prepared.served.default_model
         self.readiness.heartbeats.set_wanted(self.settings.gunicorn_workers, model)
         return prepared
@@ -144,19 +139,17 @@ class Stack:
         self.children.adopt(former.servers)
         return True
 
-    async def make_plan(self, prepared: Prepared, port: int, *, counts_requests: bool = False) -> ProcessPlan:
-        """Writes the configuration of the archive's processes; from here on they are expected.
-
-        ``port`` is the one that clients know. ``counts_requests`` says that workers write the lines of their
-        requests, since nginx does not.
-        """
+    async def make_plan(self, prepared: Prepared) -> ProcessPlan:
+        """Writes the configuration of the archive's processes; from here on they are expected."""
+        front = self._host.run.front
         servers = self._host.servers
         common = self.servers.instances if servers is None else servers.instances
         if common and prepared.models:
             host = HostResources((), (), 0, self.request.environ, common=common)
         else:
             host = await asyncio.to_thread(find_host_resources, self.request, prepared, self.servers.held)
-        planned = plan_processes(prepared, self.workspace, host, port, counts_requests=counts_requests)
+        counts = not front.behind_nginx  # else nginx writes the lines of requests
+        planned = plan_processes(prepared, self.workspace, host, front.port, counts_requests=counts)
         deployment = planned.deployment
         if self.settings.reload and not host.common:
             self.servers.note_start(prepared.models, planned, host)
@@ -186,7 +179,7 @@ class Stack:
                 f"starting: loading the {'models' if planned.model_servers else 'script'}"
             )
             for spec in planned.model_servers:
-                self.servers.processes.append(self.children.start(spec.named(self._of)))
+                self.servers.processes.append(self.children.start(spec.named(self.name)))
             try:
                 async with asyncio.TaskGroup() as group:
                     if self.has_workers:
@@ -220,11 +213,11 @@ class Stack:
 
     def begin_serving(self) -> None:
         self.readiness.begin_serving()
-        if self._of:
+        if self.name:
             self.children.look_every(ONE_OF_MANY_TICK_SECONDS)
         if self.planned is not None:
             for spec in self.planned.model_servers:
-                self.children.devices.log(spec.named(self._of).name, self.planned.gpus)
+                self.children.devices.log(spec.named(self.name).name, self.planned.gpus)
         if self._control_api is not None:
             self._control_api.release()
 
@@ -287,15 +280,15 @@ class Stack:
             [listener.fileno() for listener in web],
             paths,
             environ,
-            self._host.log,
+            self._host.run.records.log,
             behind_nginx=nginx.program(self.settings) is not None,
         )
         self._workers_began = time.monotonic()
         replaced = () if self.packages is None else self.packages.replaced
-        self.children.start_workers(spec.named(self._of), self._host.spawn_workers, replaced)
+        self.children.start_workers(spec.named(self.name), self._host.spawn_workers, replaced)
 
 
-def heartbeats_of(settings: Settings, counts: WorkerCounts | None = None) -> Heartbeats:
+def heartbeats_of(settings: Settings, counts: WorkerCounts) -> Heartbeats:
     """No worker yet; a hanging call is over its limit before its worker is replaced."""
     replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
     return Heartbeats(settings.gunicorn_workers, replaced_seconds, settings.gunicorn_timeout_seconds, counts)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -119,6 +120,7 @@ class Model:
         self._counts = counts
         self._ended = ended
         self._after = after
+        self._stop_by = math.inf
         self._step: asyncio.Future[None] | None = None
         self._stack: ModelStack | None = None
 
@@ -137,10 +139,14 @@ class Model:
         """The reason why its script says that it can't serve; "" if it says nothing of that kind."""
         return "" if self._stack is None else self._stack.unhealthy
 
-    def unload(self, because: ModelNotReady) -> None:
-        """Cancels what is under way, and stops; waiting loads raise ``because``. Idempotent."""
+    def unload(self, because: ModelNotReady, stop_by: float = math.inf) -> None:
+        """Cancels what is under way, and stops; waiting loads raise ``because``. Idempotent.
+
+        Requests have until ``stop_by``, of `time.monotonic`, if the settings' limit is not sooner.
+        """
         if self._is_leaving:
             return
+        self._stop_by = stop_by
         self._change_state(StackState.STOPPING)
         if not self.settled.is_set():
             self.failure = because
@@ -198,7 +204,7 @@ class Model:
         if self._stack is None:
             raise RuntimeError("there is no stack to watch")
         began = _now()
-        error = await self._take(self._stack.watch)
+        error = await self._take(self._stack.watch_forever)
         if self._is_leaving:
             return deaths
         self._change_state(StackState.FAILED)
@@ -256,7 +262,7 @@ class Model:
         if stack is None:
             return
         try:
-            await stack.stop()
+            await stack.stop(self._stop_by)
         except Exception:
             log.exception("model %s: its processes may not have stopped", self.name)
 

@@ -6,13 +6,12 @@ follows exist while a model is ready. `ModelStacks` makes a stack if there is me
 
 import asyncio
 import itertools
-import math
 import os
 import re
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
@@ -20,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
-from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import unbound
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.host.workspace import is_locked, is_path_locked, make_workspace_within
@@ -81,36 +80,43 @@ class ModelUse(Struct, frozen=True):
     in_use: bool = False
 
 
-class ModelStack:
-    """The processes of the model ``name``, in a new folder ``home``; its links exist while it is ready.
+class ModelStack(Stack):
+    """The stack of the model ``name``; its links exist while it is ready.
 
     A model without a script has no processes: the common workers and model servers serve it, which find its
-    deployment in its folder.
+    deployment in its folder. It waits for one of the ``turns`` to load, and tells its ``owner`` of its life.
+    ``bytes_on_disk`` is the size of its archive.
     """
 
-    def __init__(self, name: str, url: str, home: Path, owner: "ModelStacks", bytes_on_disk: int) -> None:
-        self.name = name
-        self.url = url
-        self.home = home
+    def __init__(
+        self,
+        settings: Settings,
+        request: ServeRequest,
+        workspace: Workspace,
+        host: StackHost,
+        name: str,
+        servers: SharedServers,
+        turns: asyncio.Semaphore,
+        owner: "ModelStacks",
+        bytes_on_disk: int,
+    ) -> None:
+        super().__init__(settings, request, workspace, host, name)
         self.bytes_on_disk = bytes_on_disk
-        self.models: Mapping[str, Collection[int]] = {}
+        self._run = host.run.workspace
+        self._common_servers = servers
+        self._turns = turns
         self._owner = owner
-        self._workspace = Workspace(home)
         self._listener = unbound()
-        host = StackHost(
-            self._workspace,
-            owner.host.records.log,
-            Deaths(owner.host.deaths.limits),
-            owner.spawn_workers,
-            servers=owner.servers,
-            counts=owner.counts,
-        )
-        request = ServeRequest(url, owner.request.model_server, owner.request.environ)
-        self._stack = Stack(owner.settings.for_one_of_many(name), request, host, of=name)
-        self._metrics = RunMetrics(lambda: self._stack.children, self._workspace.journal)
+        self._metrics = RunMetrics(lambda: self.children, workspace.journal)
         self._links: list[Path] = []
         self.requests = 0
         self.used_at = time.monotonic()
+
+    @property
+    def models(self) -> Mapping[str, Collection[int]]:
+        """The models of its archive with their versions, once it is open."""
+        models = () if self.prepared is None else self.prepared.models
+        return {model.name: model.versions for model in models}
 
     @property
     def names(self) -> frozenset[str]:
@@ -118,112 +124,98 @@ class ModelStack:
         return frozenset({self.name, *self.models})
 
     @property
-    def has_workers(self) -> bool:
-        """True if it has workers of its own, as far as its archive is open."""
-        return self._stack.has_workers
-
-    @property
     def state(self) -> StackState:
-        return self._stack.readiness.state
+        return self.readiness.state
 
     @property
     def unhealthy(self) -> str:
         """The reason why its script says that it can't serve."""
-        return self._stack.readiness.heartbeats.unhealthy or ""
-
-    def children(self) -> Sequence[ChildProcess]:
-        return self._stack.children.in_start_order()
+        return self.readiness.heartbeats.unhealthy or ""
 
     @property
     def in_use(self) -> bool:
         """True if a worker is answering a request."""
-        alive = self._stack.readiness.heartbeats.alive
-        return is_path_locked(self._workspace.deployment) or any(
-            under_way(self._workspace.journal / str(pid)) for pid in alive
+        alive = self.readiness.heartbeats.alive
+        return is_path_locked(self.workspace.deployment) or any(
+            under_way(self.workspace.journal / str(pid)) for pid in alive
         )
 
     @property
     def memory_bytes(self) -> int:
         """Memory of its processes, and what it has added to the common model servers."""
-        pids = [child.pid for child in self.children()]
+        pids = [child.pid for child in self.children.in_start_order()]
         own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
-        return own_bytes + self._owner.servers.memory_of(self.models)
+        return own_bytes + self._common_servers.memory_of(self.models)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """Metrics of its processes and workers."""
-        yield from self._metrics.measure_stack(self._stack.settings.gunicorn_threads)
+        yield from self._metrics.measure_stack(self.settings.gunicorn_threads)
 
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then makes the links. Raises StopServing."""
-        await self._owner.servers.begun.wait()
-        async with turn(self._owner.turns):
-            make_workspace_within(self._owner.host.workspace, self._workspace.root)
-            prepared = await self._stack.open_archive()
-            self.models = {model.name: model.versions for model in prepared.models}
-            self._owner.opened(self)
-            planned = await self._stack.make_plan(prepared, self._owner.host.front.port)
+        await self._common_servers.begun.wait()
+        async with turn(self._turns):
+            make_workspace_within(self._run, self.workspace.root)
+            prepared = await self.open_archive()
+            self._owner.add_names(self)
+            planned = await self.make_plan(prepared)
             if self.has_workers:
-                self._listener.bind(str(self._workspace.root / WEB_SOCKET))
+                self._listener.bind(str(self.workspace.root / WEB_SOCKET))
                 self._listener.listen(BACKLOG)
-                await self._stack.open_control_api()
-            await self._stack.start_in_time(prepared, planned, (self._listener,))
-        self._stack.begin_serving()
-        deployment = planned.deployment
+                await self.open_control_api()
+            await self.start_in_time(prepared, planned, (self._listener,))
+        self.begin_serving()
         if not self.has_workers:
-            new = self._workspace.deployment.with_suffix(".new")
-            new.write_bytes(deployment.to_json())
-            new.replace(self._workspace.deployment)
+            new = self.workspace.deployment.with_suffix(".new")
+            new.write_bytes(planned.deployment.to_json())
+            new.replace(self.workspace.deployment)
         elif self.models:
-            self._owner.servers.waiting.add(self._stack.readiness)
+            self._common_servers.waiting.add(self.readiness)
         # Requests go to its workers from now on.
-        for link, target in links_of(
-            self.name, deployment, self._owner.host.workspace, self._workspace
-        ).items():
+        for link, target in links_of(self.name, planned.deployment, self._run, self.workspace).items():
             link.symlink_to(target)
             self._links.append(link)
         self.used_at = time.monotonic()
-        self._owner.measured.append(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
-
-    async def watch(self) -> None:
-        """Runs until a process gives up. Raises StopServing then."""
-        await self._stack.watch_forever()
+        self._owner.note_memory(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
 
     def shut(self) -> None:
         """Removes the links; idempotent."""
         while self._links:
             self._links.pop().unlink(missing_ok=True)
 
-    async def stop(self) -> None:
-        """Removes the links, lets requests end, ends the processes, and removes the folder; called once."""
+    async def stop(self, stop_by: float) -> None:
+        """Removes the links, lets requests end, ends the processes, and removes the folder; called once.
+
+        Requests have until ``stop_by``, of `time.monotonic`, if the settings' limit is not sooner.
+        """
         self.shut()
         is_loading = self.state is StackState.STARTING
         if is_loading:
-            self._stack.abandon_loading()
-        self._stack.readiness.begin_stopping()
-        self._owner.servers.waiting.discard(self._stack.readiness)
+            self.abandon_loading()
+        self.readiness.begin_stopping()
+        self._common_servers.waiting.discard(self.readiness)
         now = time.monotonic()
-        limit_seconds = self._owner.settings.stop_seconds
-        of_requests = max(0.0, min(limit_seconds, self._owner.stop_by - now))
+        of_requests = max(0.0, min(self.settings.stop_seconds, stop_by - now))
         seconds = LAST_STEPS_SECONDS if is_loading else of_requests  # a load has none yet
         deadline = now + seconds
         try:
-            stopping = asyncio.ensure_future(self._stack.children.stop_workers(seconds))
+            stopping = asyncio.ensure_future(self.children.stop_workers(seconds))
             with suppress(FileNotFoundError):
-                descriptor = os.open(self._workspace.deployment, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(self.workspace.deployment, os.O_RDONLY | os.O_CLOEXEC)
                 # Common workers begin no more requests then. The kernel does not notify of released locks.
-                self._workspace.deployment.unlink()
+                self.workspace.deployment.unlink()
                 try:
                     while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
                         await asyncio.sleep(LOCK_PAUSE_SECONDS)
                 finally:
                     os.close(descriptor)
             await stopping
-            await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+            await self.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         finally:
-            self._stack.close()
+            self.close()
             self._listener.close()
-            self._owner.gone(self)
-            await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
+            self._owner.remove(self)
+            await asyncio.to_thread(shutil.rmtree, self.workspace.root, ignore_errors=True)
 
 
 class ModelStacks:
@@ -236,21 +228,18 @@ class ModelStacks:
         host: RunHost,
         spawn_workers: Spawn,
         servers: SharedServers,
-        counts: WorkerCounts,
     ) -> None:
-        self.settings = settings
-        self.request = request
-        self.host = host
-        self.spawn_workers = spawn_workers
-        self.servers = servers
-        self.counts = counts
+        self._settings = settings
+        self._request = request
+        self._host = host
+        self._spawn_workers = spawn_workers
+        self._servers = servers
         # One core is left to models that serve.
-        self.turns = asyncio.Semaphore(max(1, settings.machine.cores - 1))
+        self._turns = asyncio.Semaphore(max(1, settings.machine.cores - 1))
         self._records = host.records
         self._stacks: set[ModelStack] = set()
-        self.measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
+        self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
-        self.stop_by = math.inf
         self._served: dict[str, Collection[str]] = {}
         self._served_counts: Counter[str] = Counter()
         self._looked_at = time.monotonic()
@@ -259,10 +248,22 @@ class ModelStacks:
 
     def launch(self, name: str, url: str) -> ModelStack:
         """A new stack, in the folder of the lowest free number: nginx keeps connections to those."""
-        taken = {stack.home for stack in self._stacks}
-        numbered = (self.host.workspace.root / STACKS / str(number) for number in itertools.count())
+        taken = {stack.workspace.root for stack in self._stacks}
+        numbered = (self._host.workspace.root / STACKS / str(number) for number in itertools.count())
         home = next(home for home in numbered if home not in taken and not home.exists())
-        stack = ModelStack(name, url, home, self, self._sizes.get(name, 0))
+        deaths = Deaths(self._host.deaths.limits)
+        host = StackHost(replace(self._host, deaths=deaths), self._spawn_workers, self._servers)
+        stack = ModelStack(
+            self._settings.for_one_of_many(name),
+            ServeRequest(url, self._request.model_server, self._request.environ),
+            Workspace(home),
+            host,
+            name,
+            self._servers,
+            self._turns,
+            self,
+            self._sizes.get(name, 0),
+        )
         self._stacks.add(stack)
         return stack
 
@@ -273,18 +274,18 @@ class ModelStacks:
         # Those that were admitted, and have no stack at this moment, were promised their memory, too.
         promised = self._sizes.keys() - {name, *(stack.name for stack in self._stacks)}
         occupancy = Occupancy(
-            tuple(self.measured),
+            tuple(self._measured),
             [StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading]
             + [StackMemory(self._sizes[each], 0) for each in promised],
             memory_left(),
-            0 if self.servers.have_had_models else MODEL_SERVER_BYTES,
+            0 if self._servers.have_had_models else MODEL_SERVER_BYTES,
         )
         reason = refusal(name, size, occupancy)
         if reason is not None:
             raise reason
         self._sizes[name] = size
 
-    def opened(self, stack: ModelStack) -> None:
+    def add_names(self, stack: ModelStack) -> None:
         """Counts requests for its models from now on. Raises NameTaken if another stack has such a name."""
         for other in self._stacks - {stack}:
             for name in other.names & stack.names:
@@ -294,9 +295,14 @@ class ModelStacks:
             for name in stack.names:
                 self._records.counts.models.known.add(name, stack.models.get(name, ()))
 
-    def gone(self, stack: ModelStack) -> None:
+    def note_memory(self, memory: StackMemory) -> None:
+        """Notes the memory of a stack that is ready now."""
+        self._measured.append(memory)
+
+    def remove(self, stack: ModelStack) -> None:
+        """Forgets a stack that has ended."""
         self._stacks.discard(stack)
-        self.host.deaths.limits.models.pop(stack.name, None)
+        self._host.deaths.limits.models.pop(stack.name, None)
 
     def uses(self) -> tuple[ModelUse, ...]:
         return tuple(
@@ -311,15 +317,11 @@ class ModelStacks:
 
     def metrics_folders(self) -> Mapping[str, Path]:
         """The folders of the scripts' own metrics, by model."""
-        return {stack.name: Workspace(stack.home).metrics for stack in tuple(self._stacks)}
-
-    def stop_until(self, deadline: float) -> None:
-        """Makes stacks end by ``deadline``, of `time.monotonic`."""
-        self.stop_by = deadline
+        return {stack.name: stack.workspace.metrics for stack in tuple(self._stacks)}
 
     def children(self) -> Iterator[ChildProcess]:
         for stack in tuple(self._stacks):
-            yield from stack.children()
+            yield from stack.children.in_start_order()
 
     def look(self, names: AbstractSet[str]) -> None:
         """Notes which models were asked; call it often.
@@ -345,7 +347,7 @@ class ModelStacks:
     async def follow_served_counts(self) -> None:
         """Asks the model servers for their counts: nobody else sees calls by gRPC; never returns."""
         metrics = ModelServerMetrics()
-        metrics.begin(self.servers.instances, self.servers.metrics_path)
+        metrics.begin(self._servers.instances, self._servers.metrics_path)
         while True:
             await refresh_all(metrics.answers, ANSWER_SECONDS)
             found = [match for text in metrics.texts().values() for match in _COUNTED.findall(text)]

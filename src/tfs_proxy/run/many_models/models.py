@@ -1,6 +1,7 @@
 """All models of a run by name: loads, unloads and waits, each model in a task of its own."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, KeysView
 from functools import partial
@@ -147,12 +148,15 @@ class ModelRegistry:
             if model.state is StackState.STARTING:
                 model.unload(Draining(DRAINING))
 
-    async def close(self) -> None:
-        """Unloads all models at once, after `begin_draining`; returns when everything is gone. Idempotent."""
+    async def close(self, stop_by: float = math.inf) -> None:
+        """Unloads all models at once, after `begin_draining`; returns when everything is gone. Idempotent.
+
+        Requests have until ``stop_by``, of `time.monotonic`.
+        """
         self.begin_draining()
         leaving = tuple(self._tasks)
         for model in leaving:
-            model.unload(Draining(DRAINING))
+            model.unload(Draining(DRAINING), stop_by)
         for model in leaving:
             await model.gone.wait()
 

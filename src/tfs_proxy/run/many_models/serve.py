@@ -19,7 +19,6 @@ from tfs_proxy.observe.traces import trace_sampling
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.gpus import visible_devices
 from tfs_proxy.run.guarded import words_of
-from tfs_proxy.run.heartbeats import WorkerCounts
 from tfs_proxy.run.host.sockets import Listeners, unbound
 from tfs_proxy.run.host.waiting import together
 from tfs_proxy.run.host.workspace import run_workspace
@@ -123,14 +122,11 @@ class ManyModels(Stacks):
         self._records = host.records
         self._records.set_models(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
-        counts = WorkerCounts(stages=host.records.stages)
-        self.readiness = Readiness(heartbeats_of(settings, counts), front_down=host.front.down, are_many=True)
+        self.readiness = Readiness(heartbeats_of(settings, host.counts), host.front.down, are_many=True)
         self._servers = SharedServers(settings, host.workspace, self.readiness, host.deaths, self._route_grpc)
         self.deployment: Deployment | None = None
         self._listener = unbound()
-        stacks = self._stacks = ModelStacks(
-            settings, request, host, self._zygote.spawn, self._servers, counts
-        )
+        stacks = self._stacks = ModelStacks(settings, request, host, self._zygote.spawn, self._servers)
         self._registry = ModelRegistry(stacks.launch, settings.max_loaded_models or None, stacks.admit)
         self._on_demand = None if folder is None else OnDemandModels(self._registry, folder, stacks.uses)
         metrics = RunMetrics(
@@ -253,15 +249,14 @@ class ManyModels(Stacks):
         self._stacks.look(self._registry.names)
         return True
 
-    def begin_draining(self, deadline: float) -> None:
-        """Loads no more models; their stacks have until ``deadline`` to end."""
+    def begin_draining(self) -> None:
+        """Loads no more models."""
         self._servers.stopping.set()
         self._registry.begin_draining()
-        self._stacks.stop_until(deadline)
 
     async def stop(self, deadline: float) -> None:
         """Unloads all models, and ends what they share."""
-        await self._registry.close()
+        await self._registry.close(deadline)
         children = self._servers.children
         for child in (children.workers, *children.servers.processes):
             if child is not None:
