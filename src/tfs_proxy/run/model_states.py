@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -26,6 +27,7 @@ SHARE_OF_LOADING: Final = 0.02
 """Delay until a loaded model is noticed, as a share of the time that the load took."""
 
 SERVING_PAUSE_SECONDS: Final = 2.0
+TURN_PAUSE_SECONDS: Final = 1.0
 PAUSE_SECONDS_A_MODEL: Final = 0.02
 """With hundreds of models their statuses are requested less often, to save processor time."""
 
@@ -37,6 +39,12 @@ NO_ANSWER: Final = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"})
 
 Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
 Answers = Callable[[Instance, float], bool]
+
+States = Mapping[int, ServableState]
+"""An instance's states of a model, by version."""
+
+Heard = Callable[[str, States], None]
+"""Function that gets the name of a model and what an instance says of it."""
 
 
 def answers_grpc(instance: Instance, timeout_seconds: float) -> bool:
@@ -67,56 +75,70 @@ def loading_pause(elapsed_seconds: float) -> float:
 
 
 class ModelWatch:
-    """Keeps `Readiness` up to date about models and versions."""
+    """Keeps `Readiness` up to date about the models that it expects, and calls ``heard`` with each answer.
+
+    ``in_turn`` says that there may be hundreds: while nothing happens, one of them is asked about a second.
+    """
 
     def __init__(
         self,
         instances: Iterable[Instance],
-        models: Iterable[str],
         readiness: Readiness,
+        *,
+        in_turn: bool = False,
+        heard: Heard = lambda _model, _states: None,
         get: Get = get_async,
         answers: Answers = answers_grpc,
     ) -> None:
         self._instances = tuple(instances)
-        self._models = tuple(models)
         self._readiness = readiness
+        self._in_turn = in_turn
+        self._heard = heard
         self._get = get
         self._answers = answers
-        self._pause_seconds = max(SERVING_PAUSE_SECONDS, len(self._models) * PAUSE_SECONDS_A_MODEL)
-        self._misses = dict.fromkeys((instance.index for instance in self._instances), 0)
+        self._turn = 0
+        self._misses: Counter[int] = Counter()
+
+    async def until(self, holds: Callable[[], bool], models: Iterable[str] = ()) -> None:
+        """Asks about these models, or all that are not available, until that holds; ever less often."""
+        began = time.monotonic()
+        while True:
+            await self.refresh(models or self._readiness.models_away())
+            if holds():
+                return
+            await asyncio.sleep(loading_pause(time.monotonic() - began))
 
     async def until_available(self) -> None:
         """Returns once every version is AVAILABLE, or one has failed for good."""
-        began = time.monotonic()
-        while self._readiness.missing() and not self._readiness.failure():
-            await self.refresh()
-            await asyncio.sleep(loading_pause(time.monotonic() - began))
+        await self.until(lambda: not self._readiness.missing() or self._readiness.failure() is not None)
 
     async def forever(self) -> None:
-        """Refreshes every two seconds; at once, and then more often, after an instance has died."""
-        disturbed_at: float | None = None
+        """Asks now and then; at once, and until all are available again, after an instance has died."""
+        disturbed = self._readiness.disturbed
         while True:
+            models = self._readiness.models()
+            pause_seconds = max(SERVING_PAUSE_SECONDS, len(models) * PAUSE_SECONDS_A_MODEL)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_seconds):
-                    await self._readiness.disturbed.wait()
-            await self.refresh()
-            if self._readiness.missing() is None:
-                self._readiness.disturbed.clear()
-                disturbed_at = None
-            elif self._readiness.disturbed.is_set():
-                now = time.monotonic()
-                disturbed_at = now if disturbed_at is None else disturbed_at
-                await asyncio.sleep(loading_pause(now - disturbed_at))
+                async with asyncio.timeout(TURN_PAUSE_SECONDS if self._in_turn else pause_seconds):
+                    await disturbed.wait()
+            if disturbed.is_set():
+                await self.until(lambda: self._readiness.missing() is None)
+                disturbed.clear()
+            elif self._in_turn and models:
+                self._turn += 1
+                await self.refresh([models[self._turn % len(models)]])
+            else:
+                await self.refresh(models)
 
-    async def refresh(self, models: Iterable[str] = ()) -> None:
-        """Requests the state of these models once, or of every one, from all instances concurrently."""
-        asked = tuple(models) or self._models or ("",)
+    async def refresh(self, models: Iterable[str]) -> None:
+        """Asks all instances about these models once, concurrently; without any, only if they answer."""
+        asked = tuple(models) or ("",)
         await asyncio.gather(*(self._poll(instance, asked) for instance in self._instances))
 
     async def _poll(self, instance: Instance, models: Iterable[str]) -> None:
         for model in models:
             try:
-                states = await self.states(instance, model)
+                states = await self._states(instance, model)
             except (UpstreamError, ValueError) as error:
                 # Requests may occupy all threads of its REST API: then its last states of models still hold.
                 ask = partial(self._answers, instance, ONE_API_SECONDS)
@@ -130,8 +152,9 @@ class ModelWatch:
                 return
             self._misses[instance.index] = 0
             self._readiness.note(instance.index, model, states)
+            self._heard(model, states)
 
-    async def states(self, instance: Instance, model: str) -> Mapping[int, ServableState]:
+    async def _states(self, instance: Instance, model: str) -> States:
         """The states of a model's versions; empty if the model server does not know the model (yet).
 
         Raises UpstreamError or ValueError if it does not answer.

@@ -6,7 +6,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import product
 
@@ -214,7 +214,8 @@ class Readiness:
         for servable in [servable for servable in self.servables if servable.model == model]:
             del self.servables[servable]
             self.load_seconds.pop(servable, None)
-            self.reported.pop((servable.instance, model), None)
+        for told in [told for told in self.reported if model in told]:
+            del self.reported[told]
 
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
         """Notes an instance's answer on a model; a version that it does not name has not begun to load."""
@@ -256,6 +257,15 @@ class Readiness:
             if is_awaited and not (self._are_many and state.failed):
                 return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
         return None
+
+    def models(self) -> Sequence[str]:
+        """All models of which a version has to be available."""
+        return tuple(dict.fromkeys(servable.model for servable in self.servables))
+
+    def models_away(self) -> Sequence[str]:
+        """Those of which a version is not available now."""
+        away = (servable.model for servable, state in self.servables.items() if not state.available)
+        return tuple(dict.fromkeys(away))
 
     def loaded(self) -> frozenset[int]:
         """The instances on which every version is available; none before the run serves."""

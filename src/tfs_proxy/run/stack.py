@@ -92,7 +92,7 @@ class Stack:
         self.prepared: Prepared | None = None
         self.planned: ProcessPlan | None = None
         self._host = host
-        self._watch = ModelWatch((), (), self.readiness)
+        self._watch = ModelWatch((), self.readiness)
         self._packages_before: packages.Installed | None = None
         self._added: tuple[ServedModel, ...] = ()
         self._control_api: ControlApi | None = None
@@ -156,7 +156,7 @@ class Stack:
         self.children.name_script(deployment.script)
         self.has_workers = servers is None or deployment.script is not None
         self.readiness.expect(deployment.instances, deployment.models)
-        self._watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
+        self._watch = ModelWatch(deployment.instances, self.readiness)
         self.planned = planned
         return planned
 

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -14,16 +15,16 @@ from typing import Any, Final
 from tfs_proxy.observe.process_usage import own_memory_of_tree
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.waiting import cancel, in_daemon_thread, unless_set
-from tfs_proxy.run.model_states import LOADING_PAUSE_SECONDS, ModelWatch, loading_pause
+from tfs_proxy.run.model_states import ModelWatch, States
 from tfs_proxy.run.opening import ServeRequest, resources_on
 from tfs_proxy.run.plan import files_of_model_servers, instances_on, model_server_process
 from tfs_proxy.run.process import ChildProcess, Deaths, Tick
 from tfs_proxy.run.programs.model_server import model_config, open_to_the_outside
-from tfs_proxy.run.readiness import ENDED, ExpectedVersion, Readiness, ServableState
+from tfs_proxy.run.readiness import ENDED, Readiness, ServableState
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
-from tfs_proxy.values.errors import ModelLoadError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.values.errors import ModelLoadError, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.values.layout import Workspace
 
 log = logging.getLogger(__name__)
@@ -33,13 +34,9 @@ DIED: Final = "the model server ended while it loaded this model"
 ABANDONED_SECONDS: Final = 30.0
 """Limit of a reload, which others wait for, beyond `SAGEMAKER_TFS_WAIT_TIME_SECONDS`."""
 
-PAUSE_SECONDS: Final = 1.0
 AWAY_PAUSE_SECONDS: Final = 0.05
 GONE_SECONDS: Final = 5.0
 """After this, a model server that still has removed models is asked once more."""
-
-States = Mapping[int, ServableState]
-"""A model server's states of a model, by version."""
 
 
 def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
@@ -70,18 +67,21 @@ def reload(grpc_socket: Path, config: str, timeout_seconds: float) -> None:
             raise ModelLoadError(f"{code}: {details}") from error
 
 
-class SharedModel:
-    """A model in the book of the model servers.
+class SharedState(Enum):
+    """States of a model in the book; reloads have all but those that leave."""
 
-    The next reload takes it if it ``is_wanted``; some model server may have it if it ``is_sent``; once it
-    ``is_loaded``, each has to have it again after a restart. ``lost`` gets the reason why it can't go on.
-    """
+    WANTED = "the next reload will have it"
+    LOADING = "a reload has had it: some model server may have it"
+    LOADED = "each model server has it, and has to have it again after a restart"
+    LEAVING = "the next reload will not have it"
+
+
+class SharedModel:
+    """A model in the book of the model servers; ``lost`` gets the reason why it can't go on."""
 
     def __init__(self, model: ServedModel) -> None:
         self.model = model
-        self.is_wanted = True
-        self.is_sent = False
-        self.is_loaded = False
+        self.state = SharedState.WANTED
         self.lost: asyncio.Future[ModelLoadError] = asyncio.get_running_loop().create_future()
         self.memory_bytes = 0
 
@@ -120,7 +120,7 @@ class SharedServers:
         self._book: dict[str, SharedModel] = {}
         self._turn = asyncio.Lock()
         self._next_reload: asyncio.Task[None] | None = None
-        self._polls = ModelWatch((), (), readiness)
+        self._watch = ModelWatch((), readiness)
         self._restoring: set[asyncio.Task[None]] = set()
         self._ports: Sequence[tuple[int, int]] = ()
         self.begun = asyncio.Event()
@@ -132,7 +132,7 @@ class SharedServers:
         allowed = self._settings.safe_port_range
         self._ports = sockets.model_server_ports(allowed, count, self.children.servers.held)
         self.instances = instances_on(self._ports, self._workspace)
-        self._polls = ModelWatch(self.instances, (), self.readiness)
+        self._watch = ModelWatch(self.instances, self.readiness, in_turn=True, heard=self._hear)
 
     async def start(self, request: ServeRequest) -> None:
         """Starts them without a model; returns once they answer."""
@@ -155,7 +155,8 @@ class SharedServers:
         """The instances on which every loaded model is available."""
         away = set(self.readiness.unreachable)
         if self.readiness.disturbed.is_set():  # else all of them are
-            away |= {servable.instance for servable in self._away()}
+            servables = self.readiness.servables
+            away |= {servable.instance for servable in servables if not servables[servable].available}
         return frozenset(each.index for each in self.instances) - away
 
     def memory_of(self, names: Iterable[str]) -> int:
@@ -180,8 +181,10 @@ class SharedServers:
                 refused = error
             except UpstreamUnavailable as error:
                 log.debug("%s", error)  # it gets all models when it is up again
-            for model in models:
-                await self._until(model.name, partial(_is_available, model, refused))
+            await self._watch.until(
+                lambda: all(self._is_available(model, refused) for model in models),
+                [model.name for model in models],
+            )
 
         loading = asyncio.ensure_future(load())
         try:
@@ -193,10 +196,11 @@ class SharedServers:
             await cancel(loading)
         # The first load adds TensorFlow's own memory, too, which is not this model's.
         grown_bytes = max(0, self._memory() - before_bytes) if self.have_had_models else 0
-        loads = sum(each.is_wanted and not each.is_loaded for each in self._book.values())
+        is_loading = {SharedState.WANTED, SharedState.LOADING}
+        loads = sum(each.state in is_loading for each in self._book.values())
         self.have_had_models = True
         for each in added:
-            each.is_loaded = True
+            each.state = SharedState.LOADED
             each.memory_bytes = grown_bytes // loads
             name = each.model.name
             versions = each.model.versions
@@ -211,19 +215,20 @@ class SharedServers:
     async def remove(self, models: Sequence[ServedModel]) -> None:
         """Returns once no model server has any of these models, or once all of them are about to end."""
         names = [model.name for model in models if model.name in self._book]
+        sent = [name for name in names if self._book[name].state is not SharedState.WANTED]
         for name in names:
-            self._book[name].is_wanted = False
+            self._book[name].state = SharedState.LEAVING
             self.readiness.forget(name)
-        if any(self._book[name].is_sent for name in names):
-            await unless_set(self.stopping, self._until_gone(names))
+        if sent:
+            await unless_set(self.stopping, self._until_gone(sent))
         for name in names:
             del self._book[name]
 
     def _note_death(self, ended: ChildProcess) -> None:
         """Drops the models that an ended one may have been loading; it needs all others again."""
         for each in self._book.values():
-            if each.is_sent and not each.is_loaded:
-                each.is_wanted = False
+            if each.state is SharedState.LOADING:
+                each.state = SharedState.LEAVING
                 each.fail(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
         for readiness in self.waiting:
             readiness.lose(self.children.servers.processes.index(ended))
@@ -248,9 +253,13 @@ class SharedServers:
     async def _until_gone(self, names: Iterable[str]) -> None:
         """Reloads until they are gone: a reload may be refused, or reach a server that is starting."""
 
-        def is_gone(states: States | None) -> bool:
-            """True if no version is left; a server that does not answer may have some."""
-            return states is not None and all(state.state == ENDED for state in states.values())
+        def are_gone() -> bool:
+            """True if no version is left; a server that has not answered may have some."""
+            told = [self._told(instance, name) for instance, name in product(self.instances, names)]
+            return all(
+                states is not None and all(state.state == ENDED for state in states.values())
+                for states in told
+            )
 
         has_some = True
         while has_some:
@@ -258,8 +267,7 @@ class SharedServers:
                 await self._take_up()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GONE_SECONDS):
-                    for name in names:
-                        await self._until(name, is_gone)
+                    await self._watch.until(are_gone, names)
                     has_some = False
 
     def _memory(self) -> int:
@@ -285,9 +293,10 @@ class SharedServers:
 
         Raises ModelLoadError if one refuses, and UpstreamUnavailable if one is down.
         """
-        wanted = [each for each in self._book.values() if each.is_wanted]
+        wanted = [each for each in self._book.values() if each.state is not SharedState.LEAVING]
         for each in wanted:
-            each.is_sent = True
+            if each.state is SharedState.WANTED:
+                each.state = SharedState.LOADING
         config = model_config(tuple(each.model for each in wanted), self._settings.version_labels)
         seconds = self._settings.wait_time_seconds + ABANDONED_SECONDS
 
@@ -308,77 +317,39 @@ class SharedServers:
             raise failure
 
     async def watch(self) -> None:
-        """Keeps the run's readiness up to date; never returns.
-
-        While nothing happens, one model is asked about a second, however many there are; once a model server
-        has been restarted, all of them.
-        """
-        readiness = self.readiness
-        turn = 0
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE_SECONDS):
-                    await readiness.disturbed.wait()
-            if not readiness.disturbed.is_set():
-                names = [name for name, each in self._book.items() if each.is_loaded]
-                turn += 1
-                await self._ask_all(names[turn % len(names) :][:1] if names else ())
-                continue
-            while readiness.missing() is not None:
-                await self._ask_all({servable.model for servable in self._away()})
-                await asyncio.sleep(LOADING_PAUSE_SECONDS)
-            readiness.disturbed.clear()
-
-    def _away(self) -> list[ExpectedVersion]:
-        """Versions that were loaded and are not available now."""
-        return [servable for servable, state in self.readiness.servables.items() if not state.available]
+        """Keeps the run's readiness up to date; never returns."""
+        await self._watch.forever()
 
     async def _until_reached(self) -> None:
         """Returns once every model server answers."""
-        while self.readiness.unreachable:
-            await self._polls.refresh()
-            await asyncio.sleep(LOADING_PAUSE_SECONDS)
+        await self._watch.until(lambda: not self.readiness.unreachable, ("",))
 
-    async def _ask_all(self, names: Collection[str]) -> None:
-        """Notes what each says of these models; without any, only that it answers."""
-        await self._polls.refresh(names)
-        for instance, name in product(self.instances, names):
-            failed = _failure(name, self.readiness.reported.get((instance.index, name), {}))
-            if failed is not None and name in self._book:
-                self._book[name].fail(failed)
+    def _hear(self, name: str, states: States) -> None:
+        """Notes that a model has failed, if a model server says so."""
+        shared = self._book.get(name)
+        if shared is None:
+            return
+        for version in shared.model.versions:
+            state = states.get(version, ServableState())
+            if state.failed:
+                shared.fail(ModelLoadError(f"model {name} version {version} can't be loaded: {state.error}."))
 
-    async def _until(self, name: str, holds: Callable[[States | None], bool]) -> None:
-        """Asks each about a model until that holds of its states, or of None if it does not answer."""
-        for instance in self.instances:
-            began = time.monotonic()
-            while True:
-                states: States | None = None
-                with suppress(UpstreamError, ValueError):
-                    states = await self._polls.states(instance, name)
-                if holds(states):
-                    break
-                await asyncio.sleep(loading_pause(time.monotonic() - began))
+    def _told(self, instance: Instance, name: str) -> States | None:
+        """The states of a model of which this instance has told last; None if it has not."""
+        return self.readiness.reported.get((instance.index, name))
+
+    def _is_available(self, model: ServedModel, refused: ModelLoadError | None) -> bool:
+        """True if every version is, everywhere. Raises ``refused`` if a model server does not know it."""
+        told = [self._told(instance, model.name) for instance in self.instances]
+        if refused is not None and {} in told:
+            raise refused
+        return all(
+            (states or {}).get(version, ServableState()).available
+            for states, version in product(told, model.versions)
+        )
 
 
 def _raise_if_lost(models: Collection[SharedModel]) -> None:
     for each in models:
         if each.lost.done():
             raise each.lost.result()
-
-
-def _failure(name: str, states: States) -> ModelLoadError | None:
-    """The reason why a version of the model will not become available; None if all may."""
-    for version, state in states.items():
-        if state.failed:
-            return ModelLoadError(f"model {name} version {version} can't be loaded: {state.error}.")
-    return None
-
-
-def _is_available(model: ServedModel, refused: ModelLoadError | None, states: States | None) -> bool:
-    """True if every version is. Raises ModelLoadError if one has failed, ``refused`` if there is none."""
-    if states == {} and refused is not None:
-        raise refused
-    of_model = {version: (states or {}).get(version, ServableState()) for version in model.versions}
-    if (failed := _failure(model.name, of_model)) is not None:
-        raise failed
-    return all(state.available for state in of_model.values())

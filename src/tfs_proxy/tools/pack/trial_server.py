@@ -83,9 +83,7 @@ async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]"
     readiness = Readiness(Heartbeats())
     deployment = planned.deployment
     readiness.expect(deployment.instances, deployment.models)
-    watching = asyncio.create_task(
-        ModelWatch(deployment.instances, deployment.models, readiness).until_available()
-    )
+    watching = asyncio.create_task(ModelWatch(deployment.instances, readiness).until_available())
     deadline = asyncio.get_running_loop().time() + deployment.times.load_seconds
     while not watching.done():
         await asyncio.wait({watching}, timeout=LOOK_SECONDS)

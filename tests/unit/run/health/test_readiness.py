@@ -102,7 +102,7 @@ def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
 def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
     async def ended() -> bool:
         readiness = Readiness(Heartbeats())
-        watching = asyncio.create_task(ModelWatch((), (), readiness).forever())
+        watching = asyncio.create_task(ModelWatch((), readiness).forever())
         await asyncio.sleep(0.01)
         readiness.disturbed.set()
         for _ in range(turns):
@@ -126,9 +126,9 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
     async def watched() -> str | None:
         readiness = health_of({"m": [1]}, Clock())
         readiness.note(INSTANCE.index, "m", {1: AVAILABLE})
-        watch = ModelWatch([INSTANCE], ["m"], readiness, busy, lambda _instance, _seconds: answers_grpc)
+        watch = ModelWatch([INSTANCE], readiness, get=busy, answers=lambda _, _seconds: answers_grpc)
         for _ in range(MISSES):
-            await watch.refresh()
+            await watch.refresh(["m"])
         return readiness.missing()
 
     missing = asyncio.run(watched())
