@@ -386,6 +386,18 @@ def test_nobody_reaches_through_an_owner(module: Path) -> None:
 RUN_MODULES = [module for module in MODULES if room(module) == "run"]
 
 
+def test_no_constructor_of_a_run_gives_away_a_lambda_over_its_own_object() -> None:
+    """It gives the object, or one of its methods, which have names."""
+    modules = [module for module in RUN_MODULES if module.parent.name != "pipeline"]
+    assert [
+        ast.unparse(node)
+        for function in (node for module in modules for node in ast.walk(ast.parse(module.read_text())))
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__"
+        for node in ast.walk(function)
+        if isinstance(node, ast.Lambda) and re.search(r"\bself\b", ast.unparse(node))
+    ] == []
+
+
 @pytest.mark.parametrize("module", RUN_MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
 def test_parts_of_a_run_are_wired_by_constructors(module: Path) -> None:
     """Nobody assigns to an attribute of an object that it holds: that one gets what it needs when it is made."""

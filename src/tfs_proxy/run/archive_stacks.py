@@ -16,15 +16,17 @@ from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.waiting import together, unless_set
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, run_workspace
 from tfs_proxy.run.metrics import RunMetrics
-from tfs_proxy.run.open_inference import open_inference_routes, ready_versions
+from tfs_proxy.run.open_inference import Versions, open_inference_routes, ready_versions
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.plan import ProcessPlan
 from tfs_proxy.run.process import ChildProcess
+from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.reloading import Reloading
 from tfs_proxy.run.run import Run, RunHost, Stacks
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.stack import Stack, StackHost
+from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.parsers import PortRange
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment, Instance
@@ -72,37 +74,46 @@ class ArchiveStacks(Stacks):
         self._records = host.records
         self._stack_host = StackHost(host, tick=self._route_grpc)
         self.current = Stack(settings, request, host.workspace, self._stack_host)
-        self.readiness = self.current.readiness
         self._outside = OutsideMetrics(lambda: {"": host.workspace.metrics})
         self._number = 1
         self._exchanged = asyncio.Event()
         self._living = [self.current]
         self._ending: dict[Stack, asyncio.Task[None]] = {}
         metrics = RunMetrics(
-            lambda: self.current.children,
+            self,
             host.workspace.journal,
             self._outside.measure,
             host.records.measure,
-            *([] if self._reloading is None else [self._reloading.measure]),
+            *([] if reloading is None else [reloading.measure]),
             front=self._front,
             steps=self.current.readiness.steps,
             threads_each=settings.gunicorn_threads,
         )
-        protocol = open_inference_routes(
-            lambda: self.readiness, lambda: ready_versions(self.current), host.workspace.translator_socket
-        )
-
-        def served() -> Collection[str] | None:
-            deployment = self.current.deployment
-            return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
-
+        protocol = open_inference_routes(self, host.workspace.translator_socket)
         routes = {
             **(protocol if settings.publishes_open_inference else {}),
-            **served_models(served),
+            **served_models(self._served_names),
         }
         self.control_api = ControlApi(
-            self.current, routes, current=lambda: self.current, measure=metrics.measure, outside=self._outside
+            self.current, routes, run=self, measure=metrics.measure, outside=self._outside
         )
+
+    @property
+    def readiness(self) -> Readiness:
+        return self.current.readiness
+
+    @property
+    def children(self) -> StackChildren:
+        """The processes of the stack that serves."""
+        return self.current.children
+
+    def ready_versions(self) -> Versions:
+        """Versions that serve now, by model."""
+        return ready_versions(self.current)
+
+    def _served_names(self) -> Collection[str] | None:
+        deployment = self.current.deployment
+        return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
 
     async def start(self) -> str:
         """Starts the first stack; returns the line with its address once it is ready."""
@@ -160,7 +171,7 @@ class ArchiveStacks(Stacks):
         await self.current.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         self.current.close()
 
-    def children(self) -> Iterator[ChildProcess]:
+    def all_children(self) -> Iterator[ChildProcess]:
         for stack in self._living:
             yield from stack.children.in_start_order()
 
@@ -202,7 +213,6 @@ class ArchiveStacks(Stacks):
         stack.begin_serving()
         deployment = planned.deployment
         self.current = stack
-        self.readiness = stack.readiness
         self._records.set_models(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
         self._outside.warm_up()

@@ -61,8 +61,16 @@ class ControlledStack(Protocol):
         """Its deployment; None until that is known."""
 
 
+class ControlledRun(Protocol):
+    """The run, as far as clients ask about it."""
+
+    @property
+    def readiness(self) -> Readiness:
+        """Its readiness now."""
+
+
 class ControlApi:
-    """Answers the workers of ``stack``, and clients from the readiness of the one that ``current`` gives.
+    """Answers the workers of ``stack``, and clients from the readiness of the ``run``, or else of that stack.
 
     ``routes`` are those of others. With ``of_run`` it has only the workers' routes, and asks that one for all
     others.
@@ -73,13 +81,13 @@ class ControlApi:
         stack: ControlledStack,
         routes: Handlers | None = None,
         *,
-        current: Callable[[], ControlledStack] | None = None,
+        run: ControlledRun | None = None,
         measure: Measure = lambda _headers: (),
         outside: OutsideMetrics | None = None,
         of_run: Answer | None = None,
     ) -> None:
         self._stack = stack
-        self._current = current or (lambda: stack)
+        self._run = run or stack
         self._measure = measure
         self._outside = outside or OutsideMetrics()
         self._of_run = of_run
@@ -106,7 +114,7 @@ class ControlApi:
 
     @property
     def _readiness(self) -> Readiness:
-        return self._current().readiness
+        return self._run.readiness
 
     async def open(self, path: Path, for_clients: Path | None = None) -> None:
         """Listens on unix sockets: for workers, and for what nginx passes on."""

@@ -55,8 +55,7 @@ class Front(Children):
         self._environ = environ
         self._listeners = listeners
         self.web: tuple[Listener, ...] = ()
-        self.down: set[str] = set()
-        super().__init__(self.down, deaths, tick)
+        super().__init__(deaths, tick)
         self.translator: ChildProcess | None = None
         self.nginx: ChildProcess | None = None
         self._grpc_sockets: Mapping[int, Path] = {}

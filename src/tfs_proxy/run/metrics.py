@@ -5,6 +5,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from tfs_proxy import __version__
 from tfs_proxy.observe import catalogue
@@ -23,8 +24,16 @@ SUPERVISOR = "supervisor"
 MetricSource = Callable[[], Iterable[MeasuredMetric]]
 
 
+class Measured(Protocol):
+    """The stack, or the stacks of a run, whose processes are measured."""
+
+    @property
+    def children(self) -> StackChildren:
+        """The processes that serve now."""
+
+
 class RunMetrics:
-    """Measures the ``current`` stack's processes whenever `/metrics` is asked for; ``sources`` add their own.
+    """Measures the processes of ``measured`` whenever `/metrics` is asked for; ``sources`` add their own.
 
     ``steps`` are those of the run's start, ``front`` is its front if these are the metrics of a run.
     ``journals`` has the workers' notes of their requests, of which each worker answers ``threads_each`` at a
@@ -33,7 +42,7 @@ class RunMetrics:
 
     def __init__(
         self,
-        current: Callable[[], StackChildren],
+        measured: Measured,
         journals: Path,
         *sources: MetricSource,
         front: Front | None = None,
@@ -41,7 +50,7 @@ class RunMetrics:
         threads_each: int | None = None,
     ) -> None:
         self._sources = sources
-        self._current = current
+        self._measured = measured
         self._front = front
         self._steps = steps
         self._cpu_seconds: dict[str, NeverFalling] = defaultdict(NeverFalling)
@@ -51,14 +60,14 @@ class RunMetrics:
 
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         """All metrics now, for a scrape with these headers."""
-        workers = self._current().workers
+        workers = self._measured.children.workers
         by_nginx = headers.get(IN_FLIGHT.lower(), "")
         pids = child_pids(workers.pid) if workers is not None and workers.pid else ()
         if self._front is not None and by_nginx.isdecimal():
             count = self._front.in_flight(int(by_nginx))
         else:
             count = self._under_way(pids)
-        readiness = self._current().readiness
+        readiness = self._measured.children.readiness
         captured = readiness.heartbeats.counts
         steps = (self._steps or readiness.steps).seconds()
         states = dict[tuple[str, ...], float]()
@@ -96,7 +105,7 @@ class RunMetrics:
 
     def _processes(self, alone: Mapping[str, int]) -> Iterator[MeasuredMetric]:
         """The children, each with all below it; and each process of ``alone``, which has pids, by itself."""
-        stack = self._current()
+        stack = self._measured.children
         front = [] if self._front is None else self._front.in_start_order()
         children = [*stack.in_start_order(), *front]
         yield MeasuredMetric(
@@ -123,7 +132,7 @@ class RunMetrics:
         yield MeasuredMetric(catalogue.PROCESS_FILES, {(name,): of.open_files for name, of in usages.items()})
 
     def _workers(self, threads_each: int | None) -> Iterator[MeasuredMetric]:
-        heartbeats = self._current().readiness.heartbeats
+        heartbeats = self._measured.children.readiness.heartbeats
         alive = heartbeats.alive
         yield MeasuredMetric(catalogue.WORKERS, {(): len(alive)})
         yield MeasuredMetric(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})

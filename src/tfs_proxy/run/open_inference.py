@@ -1,10 +1,10 @@
 """The run as the Open Inference Protocol shows it; its models answer for themselves."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tfs_proxy import __version__
 from tfs_proxy.run.control_api import ControlledStack
@@ -22,6 +22,17 @@ EXTENSIONS: Final = ("binary_tensor_data",)
 Versions = Mapping[str, Collection[int]]
 
 
+class OpenInferenceRun(Protocol):
+    """The run, as far as the protocol shows it."""
+
+    @property
+    def readiness(self) -> Readiness:
+        """Its readiness now."""
+
+    def ready_versions(self) -> Versions:
+        """Versions that serve now, by model."""
+
+
 def ready_versions(stack: ControlledStack) -> Versions:
     """The versions that serve, by model, of the one archive in a stack."""
     deployment = stack.deployment
@@ -33,20 +44,15 @@ def ready_versions(stack: ControlledStack) -> Versions:
     return {model: readiness.available(model) for model in deployment.models}
 
 
-def open_inference_routes(
-    readiness: Callable[[], Readiness], versions: Callable[[], Versions], translator: Path
-) -> routes.Handlers:
-    """Answers from the run's ``readiness`` now, and its ``versions`` that serve now.
-
-    On ``translator`` the translator listens, if there is one.
-    """
+def open_inference_routes(run: OpenInferenceRun, translator: Path) -> routes.Handlers:
+    """Answers for the run; on ``translator`` the translator listens, if there is one."""
 
     async def live(_: HttpRequest) -> HttpResponse:
         return _json({"live": True})
 
     def answers() -> bool:
         # Asks the translator itself; ``/ping`` does not, since its 503 would replace the container.
-        return readiness().reason() is None and (not translator.exists() or accepts(translator))
+        return run.readiness.reason() is None and (not translator.exists() or accepts(translator))
 
     async def ready(_: HttpRequest) -> HttpResponse:
         status = HTTPStatus.OK if (is_ready := answers()) else HTTPStatus.SERVICE_UNAVAILABLE
@@ -56,7 +62,7 @@ def open_inference_routes(
         return _json({"name": SERVER_NAME, "version": __version__, "extensions": EXTENSIONS})
 
     async def those_ready(_: HttpRequest) -> HttpResponse:
-        return _json({model: sorted(numbers) for model, numbers in versions().items() if numbers})
+        return _json({model: sorted(numbers) for model, numbers in run.ready_versions().items() if numbers})
 
     table = {routes.SERVER: server, routes.LIVE: live, routes.READY: ready}
     return {**table, routes.READY_VERSIONS: those_ready}

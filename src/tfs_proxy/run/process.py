@@ -309,15 +309,11 @@ Tick = Callable[[], bool | None]
 
 
 class Children(ABC):
-    """The children of the front or of a stack.
+    """The children of the front or of a stack; ``deaths`` counts those that have died."""
 
-    ``down`` always has the names of those that are being restarted, ``deaths`` counts them.
-    """
-
-    def __init__(self, down: set[str], deaths: Deaths, tick: Tick = lambda: None) -> None:
+    def __init__(self, deaths: Deaths, tick: Tick = lambda: None) -> None:
         self.deaths = deaths
         self.devices = Devices()
-        self._down = down
         self._tick = tick
         self._tick_seconds = TICK_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
@@ -345,6 +341,10 @@ class Children(ABC):
     @abstractmethod
     def in_start_order(self) -> list[ChildProcess]:
         """All children that have been started; they are stopped in reverse order."""
+
+    def down(self) -> frozenset[str]:
+        """Names of those that are being restarted."""
+        return frozenset(child.name for child in self.in_start_order() if self._is_down(child))
 
     def look_every(self, seconds: float) -> None:
         """Looks at the processes no more often than this."""
@@ -376,14 +376,11 @@ class Children(ABC):
 
     def _look(self) -> bool:
         """Looks once; True if the next look should come soon. Raises StopServing if a process gave up."""
-        children = self.in_start_order()
-        for child in children:
+        for child in self.in_start_order():
             child.reap_orphans()
             if child.state is ProcessState.GAVE_UP:
                 raise self._reason_to_stop(child)
-        self._down.clear()
-        self._down.update(child.name for child in children if self._is_down(child))
-        return bool(self._tick()) or bool(self._down)
+        return bool(self._tick()) or bool(self.down())
 
     def _is_down(self, child: ChildProcess) -> bool:
         return child.state is ProcessState.BACKOFF

@@ -6,7 +6,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import product
 
@@ -144,7 +144,7 @@ class Readiness:
     def __init__(
         self,
         heartbeats: Heartbeats,
-        front_down: Collection[str] = (),
+        down: Callable[[], Collection[str]] = tuple,
         *,
         are_many: bool = False,
     ) -> None:
@@ -166,11 +166,8 @@ class Readiness:
         self.heartbeats = heartbeats
         """Watch over the workers."""
 
-        self.down: set[str] = set()
-        """Names of processes that are being restarted, which their supervisor keeps up to date."""
-
-        self._front_down = front_down
-        """Names of the front's processes that are being restarted."""
+        self._down = down
+        """Question for the names of processes that are being restarted."""
 
         self.servables: dict[ExpectedVersion, ServableState] = {}
         """State of each version that has to be available."""
@@ -299,6 +296,6 @@ class Readiness:
         """The reason why processes of a run that serves do not serve now, which liveness follows, too."""
         if self.state is not StackState.READY:
             return None
-        if down := {*self.down, *self._front_down}:
+        if down := self._down():
             return f"{', '.join(sorted(down))} is down and being restarted"
         return self.heartbeats.reason()

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -158,7 +158,7 @@ class Reloading:
         model = request.model or settings.model or str(SAGEMAKER_MODEL_DIR)
         in_store = is_remote(model)
         self._path = Path(model).absolute()
-        self._look_at_models = ModelsInStore(model).read if in_store else lambda: look_at_models(self._path)
+        self._look_at_models = ModelsInStore(model).read if in_store else partial(look_at_models, self._path)
         self._least_seconds = self._look_seconds = STORE_LOOK_SECONDS if in_store else LOOK_SECONDS
         self._code: Path | None = None
         self._loaded: Snapshot = {}

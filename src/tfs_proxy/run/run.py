@@ -37,8 +37,12 @@ log = logging.getLogger(__name__)
 class Stacks(ABC):
     """The stacks of a run: what it serves, behind its front, and the run's own HTTP."""
 
-    readiness: Readiness
     control_api: ControlApi
+
+    @property
+    @abstractmethod
+    def readiness(self) -> Readiness:
+        """Readiness of the run: that of the stack which serves, or of what many stacks share."""
 
     def prepare(self) -> MultiModelRoutes | None:
         """Makes what has to be there before the front opens; returns nginx's routes if models change."""
@@ -67,7 +71,7 @@ class Stacks(ABC):
         """Ends all stacks, whose requests the front has drained, by ``deadline`` of `time.monotonic`."""
 
     @abstractmethod
-    def children(self) -> Iterator[ChildProcess]:
+    def all_children(self) -> Iterator[ChildProcess]:
         """All their processes."""
 
 
@@ -180,7 +184,7 @@ class Run:
             await self._front.stop(deadline)
             await self._stacks.stop(deadline)
 
-        children = chain(self._front.in_start_order(), self._stacks.children())
+        children = chain(self._front.in_start_order(), self._stacks.all_children())
         reading = asyncio.create_task(self._records.keep_reading())
         try:
             await self._run_loop.stop(stop, children, deadline, lambda: 0 if starting else left())

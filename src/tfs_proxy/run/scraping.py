@@ -200,7 +200,7 @@ class OutsideMetrics:
         self._folders = folders
         self._label = label
         self._scripts: ScriptMetrics | None = None
-        self._of_scripts = LatestAnswer(lambda: in_daemon_thread(self._read_scripts, "script metrics"))
+        self._of_scripts = LatestAnswer(self._ask_scripts)
 
     def warm_up(self) -> None:
         """Asks all of them, so that the first scrape has something to show."""
@@ -224,6 +224,9 @@ class OutsideMetrics:
 
     def _answers(self) -> tuple[LatestAnswer[Any], ...]:
         return (*self.model_servers.answers, *self._gpus.answers)
+
+    async def _ask_scripts(self) -> "Sequence[MergedFamily]":
+        return await in_daemon_thread(self._read_scripts, "script metrics")
 
     def _read_scripts(self) -> "Sequence[MergedFamily]":
         from tfs_proxy.observe.script_metrics import ScriptMetrics

@@ -80,7 +80,7 @@ class Stack:
         self.workspace = workspace
         self.name = name
         self.packages: packages.Installed | None = None
-        self.readiness = Readiness(heartbeats_of(settings, host.run.counts), host.run.front.down)
+        self.readiness = Readiness(heartbeats_of(settings, host.run.counts), self._down)
         self.children = StackChildren(
             self.readiness,
             workspace,
@@ -119,6 +119,9 @@ class Stack:
         """Folders of stacks that it uses: its own, and those with its model servers and packages."""
         workspaces = {self.workspace.root, self.servers.workspace.root}
         return frozenset(workspaces if self.packages is None else workspaces | {self.packages.folder.parent})
+
+    def _down(self) -> frozenset[str]:
+        return self.children.down() | self._host.run.front.down()
 
     async def open_archive(self, before: Prepared | None = None) -> Prepared:
         """Finds out what is served, and sizes for it; raises as `run.opening.open_archive` does."""

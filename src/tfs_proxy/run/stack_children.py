@@ -42,7 +42,7 @@ class StackChildren(Children):
         own_exit_status: bool = False,
         tick: Tick = lambda: None,
     ) -> None:
-        super().__init__(readiness.down, deaths, tick)
+        super().__init__(deaths, tick)
         self.servers = ModelServers(workspace)
         self.servers.users.append(self.note_death)
         self.workers: ChildProcess | None = None

@@ -107,7 +107,7 @@ class ModelStack(Stack):
         self._turns = turns
         self._owner = owner
         self._listener = unbound()
-        self._metrics = RunMetrics(lambda: self.children, workspace.journal)
+        self._metrics = RunMetrics(self, workspace.journal)
         self._links: list[Path] = []
         self.requests = 0
         self.used_at = time.monotonic()

@@ -122,15 +122,15 @@ class ManyModels(Stacks):
         self._records = host.records
         self._records.set_models(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
-        self.readiness = Readiness(heartbeats_of(settings, host.counts), host.front.down, are_many=True)
-        self._servers = SharedServers(settings, host.workspace, self.readiness, host.deaths, self._route_grpc)
+        readiness = Readiness(heartbeats_of(settings, host.counts), self._down, are_many=True)
+        self._servers = SharedServers(settings, host.workspace, readiness, host.deaths, self._route_grpc)
         self.deployment: Deployment | None = None
         self._listener = unbound()
         stacks = self._stacks = ModelStacks(settings, request, host, self._zygote.spawn, self._servers)
         self._registry = ModelRegistry(stacks.launch, settings.max_loaded_models or None, stacks.admit)
         self._on_demand = None if folder is None else OnDemandModels(self._registry, folder, stacks.uses)
         metrics = RunMetrics(
-            lambda: self._servers.children,
+            self._servers,
             host.workspace.journal,
             self._records.measure,
             self._stacks.measure,
@@ -139,26 +139,12 @@ class ManyModels(Stacks):
         )
         load = load_below((MODELS_DIR, *words_of(settings.model_folders)), self._registry, self._on_demand)
         models = ModelsApi(self._registry, settings.request_timeout_seconds, self._on_demand, load)
-
-        def served() -> Collection[str] | None:
-            names = [name for model in self._registry.all() for name in model.served]
-            return names if settings.rest_api else None
-
-        def ready_versions() -> Versions:
-            ready: dict[str, Collection[int]] = {}
-            for model in self._registry.all():
-                if model.state is StackState.READY and not model.unhealthy:
-                    ready |= model.served or {model.name: (ONLY_VERSION,)}
-            return ready
-
-        protocol = open_inference_routes(
-            lambda: self.readiness, ready_versions, host.workspace.translator_socket
-        )
+        protocol = open_inference_routes(self, host.workspace.translator_socket)
         routes = {
             **models.routes,
             **page_routes(self._registry, self._on_demand, settings),
             **(protocol if settings.publishes_open_inference else {}),
-            **served_models(served),
+            **served_models(self._served_names),
         }
         self._outside = OutsideMetrics(stacks.metrics_folders, "model")
         self.control_api = ControlApi(
@@ -167,6 +153,25 @@ class ManyModels(Stacks):
             measure=lambda headers: added_up(metrics.measure(headers)),
             outside=self._outside,
         )
+
+    @property
+    def readiness(self) -> Readiness:
+        return self._servers.readiness
+
+    def ready_versions(self) -> Versions:
+        """Versions that serve now, by model."""
+        ready: dict[str, Collection[int]] = {}
+        for model in self._registry.all():
+            if model.state is StackState.READY and not model.unhealthy:
+                ready |= model.served or {model.name: (ONLY_VERSION,)}
+        return ready
+
+    def _served_names(self) -> Collection[str] | None:
+        names = [name for model in self._registry.all() for name in model.served]
+        return names if self._settings.rest_api else None
+
+    def _down(self) -> frozenset[str]:
+        return self._servers.children.down() | self._front.down()
 
     def _route_grpc(self) -> None:
         """Sends gRPC calls to those model servers that have all models: one that restarts has none."""
@@ -265,7 +270,7 @@ class ManyModels(Stacks):
         children.servers.held.close()
         await self._zygote.stop()
 
-    def children(self) -> Iterator[ChildProcess]:
+    def all_children(self) -> Iterator[ChildProcess]:
         yield from self._servers.children.in_start_order()
         yield from self._stacks.children()
         yield from self._zygote.children()
