@@ -181,6 +181,17 @@ class Readiness:
         self.disturbed = asyncio.Event()
         """Event that is set once an instance has died, until all versions are available again."""
 
+        self._common: Readiness | None = None
+        """Readiness of model servers that many stacks share, if this is that of one of these."""
+
+        self._common_models: Collection[str] = ()
+        """Models that they have for it."""
+
+    def rely_on(self, common: "Readiness", models: Collection[str]) -> None:
+        """Has these models looked up in the readiness of the model servers that have them."""
+        self._common = common
+        self._common_models = models
+
     def begin_serving(self) -> None:
         self.state = StackState.READY
         self.steps.end()
@@ -245,13 +256,16 @@ class Readiness:
         )
         return {version for states in reported for version, state in states.items() if state.available}
 
-    def missing(self) -> str | None:
-        """The first version that is not AVAILABLE, as a phrase; None if all are."""
+    def missing(self, models: Collection[str] = ()) -> str | None:
+        """The first version, of these models or of all, that is not AVAILABLE, as a phrase; None if none."""
+        if self._common is not None:
+            return self._common.missing(self._common_models)
         if self.unreachable:
             return f"the model server does not answer yet (instance {min(self.unreachable)})"
         for servable, state in self.servables.items():
             is_awaited = not state.available and not (servable.version is None and state.unloaded)
-            if is_awaited and not (self._are_many and state.failed):
+            is_counted = servable.model in models if models else not (self._are_many and state.failed)
+            if is_awaited and is_counted:
                 return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
         return None
 

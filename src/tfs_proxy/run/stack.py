@@ -17,7 +17,6 @@ from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host.sockets import Listener
-from tfs_proxy.run.host.waiting import together
 from tfs_proxy.run.model_servers import ModelServers
 from tfs_proxy.run.model_states import ModelWatch
 from tfs_proxy.run.nginx import config as nginx
@@ -94,7 +93,7 @@ class Stack:
         self._host = host
         self._watch = ModelWatch((), self.readiness)
         self._packages_before: packages.Installed | None = None
-        self._added: tuple[ServedModel, ...] = ()
+        self._common_models: Sequence[ServedModel] = ()
         self._control_api: ControlApi | None = None
         self._started_at = time.monotonic()
         self._installs = False
@@ -145,10 +144,10 @@ class Stack:
     async def make_plan(self, prepared: Prepared) -> ProcessPlan:
         """Writes the configuration of the archive's processes; from here on they are expected."""
         front = self._host.run.front
-        servers = self._host.servers
-        common = self.servers.instances if servers is None else servers.instances
-        if common and prepared.models:
-            host = HostResources((), (), 0, self.request.environ, common=common)
+        common = self._host.servers
+        instances = (common or self.servers).instances
+        if instances and prepared.models:
+            host = HostResources((), (), 0, self.request.environ, common=instances)
         else:
             host = await asyncio.to_thread(find_host_resources, self.request, prepared, self.servers.held)
         counts = not front.behind_nginx  # else nginx writes the lines of requests
@@ -157,9 +156,12 @@ class Stack:
         if self.settings.reload and not host.common:
             self.servers.note_start(prepared.models, planned, host)
         self.children.name_script(deployment.script)
-        self.has_workers = servers is None or deployment.script is not None
-        self.readiness.expect(deployment.instances, deployment.models)
-        self._watch = ModelWatch(deployment.instances, self.readiness)
+        self.has_workers = common is None or deployment.script is not None
+        if common is None:
+            self.readiness.expect(deployment.instances, deployment.models)
+            self._watch = ModelWatch(deployment.instances, self.readiness)
+        else:
+            self._common_models = prepared.models
         self.planned = planned
         return planned
 
@@ -178,9 +180,8 @@ class Stack:
         """
 
         async def become_ready() -> None:
-            self.readiness.steps.begin(
-                f"starting: loading the {'models' if planned.model_servers else 'script'}"
-            )
+            loads_models = planned.model_servers or self._common_models
+            self.readiness.steps.begin(f"starting: loading the {'models' if loads_models else 'script'}")
             for spec in planned.model_servers:
                 self.servers.processes.append(self.children.start(spec.named(self.name)))
             try:
@@ -226,14 +227,13 @@ class Stack:
 
     async def watch_forever(self) -> None:
         """Watches processes and models. Raises StopServing as soon as a process gives up."""
-        servers = self._host.servers
-        if servers is None or not self._added:
+        common = self._host.servers
+        if common is None or not self._common_models:
             await self.children.watch_during(self._watch.forever())
-        elif not self.has_workers:
-            await servers.watch_models(self._added)
+        elif self.has_workers:
+            await self.children.watch_during(common.watch_models(self._common_models))
         else:
-            watching = together(self._watch.forever(), servers.watch_models(self._added))
-            await self.children.watch_during(watching)
+            await common.watch_models(self._common_models)
 
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
@@ -241,8 +241,8 @@ class Stack:
 
     async def stop_model_servers(self, seconds: float) -> None:
         """Ends the model servers if nobody else uses them, or has common ones remove its models."""
-        if self._host.servers is not None and self._added:
-            await self._host.servers.remove(self._added)
+        if self._host.servers is not None:
+            await self._host.servers.remove(self._common_models)
         await self.servers.leave(self.children.note_death, seconds)
 
     def close(self) -> None:
@@ -252,10 +252,12 @@ class Stack:
 
     async def _load_models(self, models: Sequence[ServedModel]) -> None:
         async with self._in_time(time.monotonic()):
-            if self._host.servers is not None and models:
-                self._added = tuple(models)
-                await self._host.servers.add(models)
-            await self._watch.until_available()
+            common = self._host.servers
+            if common is not None and models:
+                await common.add(models)
+                self.readiness.rely_on(common.readiness, [model.name for model in models])
+            else:
+                await self._watch.until_available()
         if failure := self.readiness.failure():
             raise ModelLoadError(f"{failure}.")
         if self._installs:

@@ -169,8 +169,6 @@ class ModelStack(Stack):
             new = self.workspace.deployment.with_suffix(".new")
             new.write_bytes(planned.deployment.to_json())
             new.replace(self.workspace.deployment)
-        elif self.models:
-            self._common_servers.waiting.add(self.readiness)
         # Requests go to its workers from now on.
         for link, target in links_of(self.name, planned.deployment, self._run, self.workspace).items():
             link.symlink_to(target)
@@ -193,7 +191,6 @@ class ModelStack(Stack):
         if is_loading:
             self.abandon_loading()
         self.readiness.begin_stopping()
-        self._common_servers.waiting.discard(self.readiness)
         now = time.monotonic()
         of_requests = max(0.0, min(self.settings.stop_seconds, stop_by - now))
         seconds = LAST_STEPS_SECONDS if is_loading else of_requests  # a load has none yet

@@ -96,8 +96,7 @@ class SharedServers:
     They start without a model, and get all of them by a reload after each restart: so one model that can't be
     loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
     may have ended it. ``tick`` is called at each look at them. ``begun`` is set once `start` has returned,
-    ``have_had_models`` once a model was loaded. Requests of stacks with their readiness in ``waiting`` wait
-    for a server that has ended. Once they are ``stopping``, nobody waits for removed models.
+    ``have_had_models`` once a model was loaded. Once they are ``stopping``, nobody waits for removed models.
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class SharedServers:
     ) -> None:
         self.children = StackChildren(readiness, workspace, deaths, tick=tick)
         self.children.servers.users.append(self._note_death)
-        self.waiting: set[Readiness] = set()
         self.instances: tuple[Instance, ...] = ()
         self.metrics_path: str | None = None
         self.have_had_models = False
@@ -230,8 +228,6 @@ class SharedServers:
             if each.state is SharedState.LOADING:
                 each.state = SharedState.LEAVING
                 each.fail(ModelLoadError(f"{DIED}.", ended_with=ended.exit_status))
-        for readiness in self.waiting:
-            readiness.lose(self.children.servers.processes.index(ended))
 
         async def restore() -> None:
             """Gives all models to the one that has been restarted."""
