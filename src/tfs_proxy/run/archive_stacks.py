@@ -16,13 +16,13 @@ from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.waiting import together, unless_set
 from tfs_proxy.run.host.workspace import LONGEST_PATH, make_workspace_within, run_workspace
 from tfs_proxy.run.metrics import RunMetrics
-from tfs_proxy.run.open_inference import Versions, open_inference_routes, ready_versions
+from tfs_proxy.run.open_inference import ONLY_VERSION, open_inference_routes
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.plan import ProcessPlan
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.reloading import Reloading
-from tfs_proxy.run.run import Run, RunHost, Stacks
+from tfs_proxy.run.run import Run, RunHost, Stacks, Versions
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.stack import Stack, StackHost
@@ -103,16 +103,24 @@ class ArchiveStacks(Stacks):
         return self.current.readiness
 
     @property
+    def deployment(self) -> Deployment | None:
+        return self.current.deployment
+
+    @property
     def children(self) -> StackChildren:
         """The processes of the stack that serves."""
         return self.current.children
 
     def ready_versions(self) -> Versions:
-        """Versions that serve now, by model."""
-        return ready_versions(self.current)
+        deployment = self.deployment
+        if deployment is None:
+            return {}
+        if deployment.script_model is not None:
+            return {} if self.readiness.reason() else {deployment.default_model: (ONLY_VERSION,)}
+        return {model: self.readiness.available(model) for model in deployment.models}
 
     def _served_names(self) -> Collection[str] | None:
-        deployment = self.current.deployment
+        deployment = self.deployment
         return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
 
     async def start(self) -> str:

@@ -50,7 +50,7 @@ MAX_BODY_BYTES = 64 * 1024
 
 
 class ControlledStack(Protocol):
-    """The stack that workers belong to, as far as they ask about it."""
+    """The stack that workers belong to, or the run that clients ask about."""
 
     @property
     def readiness(self) -> Readiness:
@@ -59,14 +59,6 @@ class ControlledStack(Protocol):
     @property
     def deployment(self) -> Deployment | None:
         """Its deployment; None until that is known."""
-
-
-class ControlledRun(Protocol):
-    """The run, as far as clients ask about it."""
-
-    @property
-    def readiness(self) -> Readiness:
-        """Its readiness now."""
 
 
 class ControlApi:
@@ -81,7 +73,7 @@ class ControlApi:
         stack: ControlledStack,
         routes: Handlers | None = None,
         *,
-        run: ControlledRun | None = None,
+        run: ControlledStack | None = None,
         measure: Measure = lambda _headers: (),
         outside: OutsideMetrics | None = None,
         of_run: Answer | None = None,

@@ -56,8 +56,8 @@ class ModelServers:
         self.held = ExitStack()
         self._started: _Started | None = None
 
-    def note_start(self, models: Sequence[ServedModel], planned: ProcessPlan, host: HostResources) -> None:
-        """Notes, just before they start, how that is, for others to be compared with it."""
+    def expect(self, models: Sequence[ServedModel], planned: ProcessPlan, host: HostResources) -> None:
+        """Notes the plan by which they start, for others to be compared with it."""
         looks = _looks(models)
         reading = asyncio.create_task(_contents(models, looks))
         self.instances = planned.deployment.instances

@@ -1,15 +1,13 @@
 """The run as the Open Inference Protocol shows it; its models answer for themselves."""
 
 import json
-from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tfs_proxy import __version__
-from tfs_proxy.run.control_api import ControlledStack
 from tfs_proxy.run.host.sockets import accepts
-from tfs_proxy.run.readiness import Readiness
+from tfs_proxy.run.run import Stacks
 from tfs_proxy.wire import routes
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -19,32 +17,8 @@ ONLY_VERSION: Final = 1
 SERVER_NAME: Final = "tfs_proxy"
 EXTENSIONS: Final = ("binary_tensor_data",)
 
-Versions = Mapping[str, Collection[int]]
 
-
-class OpenInferenceRun(Protocol):
-    """The run, as far as the protocol shows it."""
-
-    @property
-    def readiness(self) -> Readiness:
-        """Its readiness now."""
-
-    def ready_versions(self) -> Versions:
-        """Versions that serve now, by model."""
-
-
-def ready_versions(stack: ControlledStack) -> Versions:
-    """The versions that serve, by model, of the one archive in a stack."""
-    deployment = stack.deployment
-    readiness = stack.readiness
-    if deployment is None:
-        return {}
-    if deployment.script_model is not None:
-        return {} if readiness.reason() else {deployment.default_model: (ONLY_VERSION,)}
-    return {model: readiness.available(model) for model in deployment.models}
-
-
-def open_inference_routes(run: OpenInferenceRun, translator: Path) -> routes.Handlers:
+def open_inference_routes(run: Stacks, translator: Path) -> routes.Handlers:
     """Answers for the run; on ``translator`` the translator listens, if there is one."""
 
     async def live(_: HttpRequest) -> HttpResponse:

@@ -56,6 +56,14 @@ class Backoff(Struct, frozen=True):
     tries: int = 10
     healthy_seconds: float = 10.0
 
+    def deaths_in_a_row(self, before: int, lived_seconds: float) -> int:
+        """The early deaths up to one that ended a life of so many seconds."""
+        return 1 if lived_seconds >= self.healthy_seconds else before + 1
+
+    def pause_seconds(self, deaths: int) -> float:
+        """The pause after so many early deaths in a row."""
+        return growing_pause(deaths, self.first_seconds, self.longest_seconds)
+
 
 class ProcessSpec(Struct, frozen=True):
     """A program to run, and how to stop it."""
@@ -171,6 +179,7 @@ class ChildProcess:
     async def run(self) -> None:
         """Starts the child and restarts it until it is stopped or gives up."""
         deaths = 0
+        backoff = self.spec.backoff
         try:
             while not self._stop_asked.is_set():
                 lived_seconds = await self._live()
@@ -179,14 +188,13 @@ class ChildProcess:
                 if self.spec.ends_itself:
                     self.state = ProcessState.STOPPING
                     break
-                deaths = 1 if lived_seconds >= self.spec.backoff.healthy_seconds else deaths + 1
-                if deaths > self.spec.backoff.tries or not self._may_restart(self):
+                deaths = backoff.deaths_in_a_row(deaths, lived_seconds)
+                if deaths > backoff.tries or not self._may_restart(self):
                     self.state = ProcessState.GAVE_UP
                     log.error("%s ended with %s", self.name, self._describe(self.exit_status))
                     return
                 self.state = ProcessState.BACKOFF
-                backoff = self.spec.backoff
-                pause_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
+                pause_seconds = backoff.pause_seconds(deaths)
                 why = self._describe(self.exit_status)
                 log.warning("%s ended with %s, starting it again in %.2f s", self.name, why, pause_seconds)
                 self.signal_group(self.spec.survivors_signal)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -28,10 +28,14 @@ from tfs_proxy.run.process import ChildProcess, Deaths
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
 
 log = logging.getLogger(__name__)
+
+
+Versions = Mapping[str, Collection[int]]
 
 
 class Stacks(ABC):
@@ -43,6 +47,15 @@ class Stacks(ABC):
     @abstractmethod
     def readiness(self) -> Readiness:
         """Readiness of the run: that of the stack which serves, or of what many stacks share."""
+
+    @property
+    @abstractmethod
+    def deployment(self) -> Deployment | None:
+        """Deployment of the same; None until that is known."""
+
+    @abstractmethod
+    def ready_versions(self) -> Versions:
+        """Versions that serve now, by model."""
 
     def prepare(self) -> MultiModelRoutes | None:
         """Makes what has to be there before the front opens; returns nginx's routes if models change."""

@@ -154,7 +154,7 @@ class Stack:
         planned = plan_processes(prepared, self.workspace, host, front.port, counts_requests=counts)
         deployment = planned.deployment
         if self.settings.reload and not host.common:
-            self.servers.note_start(prepared.models, planned, host)
+            self.servers.expect(prepared.models, planned, host)
         self.children.name_script(deployment.script)
         self.has_workers = common is None or deployment.script is not None
         if common is None:
@@ -231,9 +231,9 @@ class Stack:
         if common is None or not self._common_models:
             await self.children.watch_during(self._watch.forever())
         elif self.has_workers:
-            await self.children.watch_during(common.watch_models(self._common_models))
+            await self.children.watch_during(common.watch(self._common_models))
         else:
-            await common.watch_models(self._common_models)
+            await common.watch(self._common_models)
 
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
@@ -242,7 +242,7 @@ class Stack:
     async def stop_model_servers(self, seconds: float) -> None:
         """Ends the model servers if nobody else uses them, or has common ones remove its models."""
         if self._host.servers is not None:
-            await self._host.servers.remove(self._common_models)
+            await self._host.servers.leave(self._common_models)
         await self.servers.leave(self.children.note_death, seconds)
 
     def close(self) -> None:

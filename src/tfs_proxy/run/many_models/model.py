@@ -11,6 +11,7 @@ from typing import Final
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.many_models.model_stacks import ModelStack
+from tfs_proxy.run.process import Backoff
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.serving.upstream.shortages import caused_by_shortage
 from tfs_proxy.values.errors import (
@@ -20,16 +21,13 @@ from tfs_proxy.values.errors import (
     NotEnoughResources,
     TfsProxyError,
 )
-from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 30.0
-HEALTHY_SECONDS: Final = 10.0
-"""A stack that lived so long was healthy: its death counts as the first."""
+BACKOFF: Final = Backoff(first_seconds=0.5, longest_seconds=30.0)
+"""Pauses between the starts of a stack, which is started as often as it takes."""
 
 OUTCOMES = {
     400: "not_servable",
@@ -165,7 +163,6 @@ class Model:
     async def live(self) -> None:
         """Loads, watches and restarts until it is unloaded; always stops the stack."""
         began = _now()
-        deaths = 0
         log.info("model %s: loading %s", self.name, self.url)
         try:
             error = (
@@ -185,8 +182,7 @@ class Model:
                 self._counts.seconds += seconds
                 self.settled.set()
                 log.info("model %s: ready after %.2f s", self.name, seconds)
-            while self.state is StackState.READY:
-                deaths = await self._live_once(deaths)
+            await self._keep_alive()
         finally:
             await self._stop_stack()
             await self._former_is_gone()
@@ -199,20 +195,26 @@ class Model:
             self.gone.set()
             log.info("model %s: unloaded", self.name)
 
-    async def _live_once(self, deaths: int) -> int:
-        """Watches until the stack dies, then pauses and starts until that works; returns deaths in a row."""
-        if self._stack is None:
-            raise RuntimeError("there is no stack to watch")
-        began = _now()
-        error = await self._take(self._stack.watch_forever)
-        if self._is_leaving:
-            return deaths
-        self._change_state(StackState.FAILED)
-        deaths = 0 if _now() - began >= HEALTHY_SECONDS else deaths
+    async def _keep_alive(self) -> None:
+        """Watches the stack; once it has died, pauses and starts another one, as often as it takes."""
+        deaths = 0
         while not self._is_leaving:
-            deaths += 1
+            began = _now()
+            has_failed = self.state is StackState.FAILED
+            if has_failed:
+                self._counts.restarts[self.name] += 1
+            error = await self._take(self._start if has_failed else self._watch)
+            if self._is_leaving:
+                return
+            if error is None:
+                self._change_state(StackState.READY)
+                log.info("model %s: ready again", self.name)
+                continue
+            if not has_failed:
+                self._change_state(StackState.FAILED)
+            deaths = BACKOFF.deaths_in_a_row(deaths, 0.0 if has_failed else _now() - began)
             self.reason = str(error) or type(error).__name__
-            pause_seconds = growing_pause(deaths, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            pause_seconds = BACKOFF.pause_seconds(deaths)
             log.error(
                 "model %s has failed: %s; starting it again in %.1f s",
                 self.name,
@@ -222,14 +224,6 @@ class Model:
             )
             await self._stop_stack()
             await self._take(partial(asyncio.sleep, pause_seconds))
-            if not self._is_leaving:
-                self._counts.restarts[self.name] += 1
-            error = await self._take(self._start)
-            if error is None and not self._is_leaving:
-                self._change_state(StackState.READY)
-                log.info("model %s: ready again", self.name)
-                break
-        return deaths
 
     @property
     def _is_leaving(self) -> bool:
@@ -254,6 +248,11 @@ class Model:
     async def _start(self) -> None:
         self._stack = self._launch()
         await self._stack.start()
+
+    async def _watch(self) -> None:
+        """Returns only if there is no stack."""
+        if self._stack is not None:
+            await self._stack.watch_forever()
 
     async def _stop_stack(self) -> None:
         """Stops the stack, if there is one; no unload cancels that."""

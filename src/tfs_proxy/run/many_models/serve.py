@@ -32,14 +32,14 @@ from tfs_proxy.run.many_models.shared_servers import SharedServers
 from tfs_proxy.run.metrics import RunMetrics
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import COMMON_SOCKET, COMMON_WORKSPACES, MultiModelRoutes
-from tfs_proxy.run.open_inference import ONLY_VERSION, Versions, open_inference_routes
+from tfs_proxy.run.open_inference import ONLY_VERSION, open_inference_routes
 from tfs_proxy.run.opening import ServeRequest
 from tfs_proxy.run.plan import deployment_of
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.programs.zygote import Zygote
 from tfs_proxy.run.readiness import Readiness, StackState
-from tfs_proxy.run.run import Run, RunHost, Stacks
+from tfs_proxy.run.run import Run, RunHost, Stacks, Versions
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.stack import heartbeats_of
@@ -124,7 +124,7 @@ class ManyModels(Stacks):
         self._zygote = Zygote(settings, host.workspace, request.environ)
         readiness = Readiness(heartbeats_of(settings, host.counts), self._down, are_many=True)
         self._servers = SharedServers(settings, host.workspace, readiness, host.deaths, self._route_grpc)
-        self.deployment: Deployment | None = None
+        self._deployment: Deployment | None = None
         self._listener = unbound()
         stacks = self._stacks = ModelStacks(settings, request, host, self._zygote.spawn, self._servers)
         self._registry = ModelRegistry(stacks.launch, settings.max_loaded_models or None, stacks.admit)
@@ -158,8 +158,11 @@ class ManyModels(Stacks):
     def readiness(self) -> Readiness:
         return self._servers.readiness
 
+    @property
+    def deployment(self) -> Deployment | None:
+        return self._deployment
+
     def ready_versions(self) -> Versions:
-        """Versions that serve now, by model."""
         ready: dict[str, Collection[int]] = {}
         for model in self._registry.all():
             if model.state is StackState.READY and not model.unhealthy:
@@ -229,7 +232,7 @@ class ManyModels(Stacks):
         await self._servers.start(self._request)
         nothing = Served(ModelLayout(workspace.root), (), "")
         folder = workspace.root / COMMON_WORKSPACES
-        self.deployment = deployment_of(nothing, settings, self._servers.instances, many_models=folder)
+        self._deployment = deployment_of(nothing, settings, self._servers.instances, many_models=folder)
         self.readiness.steps.begin("starting: waiting for a worker")
         self._listener.bind(str(workspace.root / COMMON_SOCKET))
         self._listener.listen(BACKLOG)
@@ -243,7 +246,7 @@ class ManyModels(Stacks):
 
     async def watch(self) -> None:
         """Watches the common parts. Raises StopServing if a process gives up."""
-        work: list[Awaitable[None]] = [self._servers.watch(), self._outside.keep_folding()]
+        work: list[Awaitable[None]] = [self._servers.keep_watching(), self._outside.keep_folding()]
         if self._on_demand is not None and self._front.takes_grpc:
             work.append(self._stacks.follow_served_counts())
         await self._servers.children.watch_during(together(*work))

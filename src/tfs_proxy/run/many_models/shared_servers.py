@@ -91,7 +91,7 @@ class SharedModel:
 
 
 class SharedServers:
-    """Started once; stacks of models call `add` and `remove`, also concurrently.
+    """Started once; stacks of models call `add`, `watch` and `leave`, also concurrently.
 
     They start without a model, and get all of them by a reload after each restart: so one model that can't be
     loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
@@ -164,7 +164,7 @@ class SharedServers:
     async def add(self, models: Sequence[ServedModel]) -> None:
         """Returns once every model is available. Raises ModelLoadError with the model server's reason.
 
-        A caller that is cancelled, or fails, must `remove` the models.
+        A caller that is cancelled, or fails, must `leave` with the models.
         """
         added = [SharedModel(model) for model in models]
         self._book.update((each.model.name, each) for each in added)
@@ -204,13 +204,13 @@ class SharedServers:
             versions = each.model.versions
             self.readiness.expect_more(self.instances, name, versions, time.monotonic() - began)
 
-    async def watch_models(self, models: Sequence[ServedModel]) -> None:
+    async def watch(self, models: Sequence[ServedModel]) -> None:
         """Runs while these models may be asked. Raises ModelLoadError if one failed after a restart."""
         added = [self._book[model.name] for model in models]
         await asyncio.wait([each.lost for each in added], return_when=asyncio.FIRST_COMPLETED)
         _raise_if_lost(added)
 
-    async def remove(self, models: Sequence[ServedModel]) -> None:
+    async def leave(self, models: Sequence[ServedModel]) -> None:
         """Returns once no model server has any of these models, or once all of them are about to end."""
         names = [model.name for model in models if model.name in self._book]
         sent = [name for name in names if self._book[name].state is not SharedState.WANTED]
@@ -238,7 +238,7 @@ class SharedServers:
                 except UpstreamUnavailable:
                     await asyncio.sleep(AWAY_PAUSE_SECONDS)
                 except ModelLoadError:
-                    return  # `watch_models` tells which model has failed
+                    return  # `watch` tells which model has failed
                 else:
                     return
 
@@ -312,7 +312,7 @@ class SharedServers:
         for failure in sorted(failures, key=lambda error: isinstance(error, UpstreamUnavailable)):
             raise failure
 
-    async def watch(self) -> None:
+    async def keep_watching(self) -> None:
         """Keeps the run's readiness up to date; never returns."""
         await self._watch.forever()
 
