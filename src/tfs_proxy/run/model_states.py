@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -82,7 +82,6 @@ class ModelWatch:
 
     def __init__(
         self,
-        instances: Iterable[Instance],
         readiness: Readiness,
         *,
         in_turn: bool = False,
@@ -90,7 +89,7 @@ class ModelWatch:
         get: Get = get_async,
         answers: Answers = answers_grpc,
     ) -> None:
-        self._instances = tuple(instances)
+        self._instances: Sequence[Instance] = ()
         self._readiness = readiness
         self._in_turn = in_turn
         self._heard = heard
@@ -99,11 +98,16 @@ class ModelWatch:
         self._turn = 0
         self._misses: Counter[int] = Counter()
 
+    def expect(self, instances: Sequence[Instance], models: Mapping[str, Iterable[int]]) -> None:
+        """Names the model servers to ask, and the versions of models that each has to have."""
+        self._instances = instances
+        self._readiness.expect(instances, models)
+
     async def until(self, holds: Callable[[], bool], models: Iterable[str] = ()) -> None:
         """Asks about these models, or all that are not available, until that holds; ever less often."""
         began = time.monotonic()
         while True:
-            await self.refresh(models or self._readiness.models_away())
+            await self.refresh(models or {servable.model for servable in self._readiness.lacking()})
             if holds():
                 return
             await asyncio.sleep(loading_pause(time.monotonic() - began))

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tfs_proxy.run.gpus import Devices
 from tfs_proxy.run.host.limits import Limits
 from tfs_proxy.run.host.processes import RunningProcess, before_exec, describe_exit
-from tfs_proxy.run.host.waiting import cancel, unless_set
+from tfs_proxy.run.host.waiting import unless_set, while_watched
 from tfs_proxy.run.logs import ChildOutput, log_event
 from tfs_proxy.values.errors import NotEnoughResources, ProcessGaveUp, StopServing
 from tfs_proxy.values.processes import growing_pause
@@ -371,16 +371,7 @@ class Children(ABC):
                     async with asyncio.timeout(pause_seconds):
                         await self._stirred.wait()
 
-        doing = asyncio.ensure_future(work)
-        watching = asyncio.create_task(until_one_gives_up())
-        try:
-            await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                doing.result()
-            else:
-                watching.result()
-        finally:
-            await cancel(doing, watching)
+        await while_watched(work, until_one_gives_up())
 
     def _look(self) -> bool:
         """Looks once; True if the next look should come soon. Raises StopServing if a process gave up."""

@@ -273,16 +273,15 @@ class Readiness:
         """All models of which a version has to be available."""
         return tuple(dict.fromkeys(servable.model for servable in self.servables))
 
-    def models_away(self) -> Sequence[str]:
-        """Those of which a version is not available now."""
-        away = (servable.model for servable, state in self.servables.items() if not state.available)
-        return tuple(dict.fromkeys(away))
+    def lacking(self) -> Sequence[ExpectedVersion]:
+        """The versions that are not available now."""
+        return [servable for servable, state in self.servables.items() if not state.available]
 
     def loaded(self) -> frozenset[int]:
         """The instances on which every version is available; none before the run serves."""
         if self.state is StackState.STARTING:
             return frozenset()
-        away = {servable.instance for servable, state in self.servables.items() if not state.available}
+        away = {servable.instance for servable in self.lacking()}
         return frozenset(servable.instance for servable in self.servables) - away
 
     def failure(self) -> str | None:

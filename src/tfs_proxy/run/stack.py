@@ -91,7 +91,7 @@ class Stack:
         self.prepared: Prepared | None = None
         self.planned: ProcessPlan | None = None
         self._host = host
-        self._watch = ModelWatch((), self.readiness)
+        self._watch = ModelWatch(self.readiness)
         self._packages_before: packages.Installed | None = None
         self._common_models: Sequence[ServedModel] = ()
         self._control_api: ControlApi | None = None
@@ -158,8 +158,7 @@ class Stack:
         self.children.name_script(deployment.script)
         self.has_workers = common is None or deployment.script is not None
         if common is None:
-            self.readiness.expect(deployment.instances, deployment.models)
-            self._watch = ModelWatch(deployment.instances, self.readiness)
+            self._watch.expect(deployment.instances, deployment.models)
         else:
             self._common_models = prepared.models
         self.planned = planned

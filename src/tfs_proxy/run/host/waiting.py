@@ -71,6 +71,18 @@ async def together(*work: Awaitable[None]) -> None:
         await cancel(*tasks)
 
 
+async def while_watched(work: Awaitable[None], watch: Awaitable[None]) -> None:
+    """Awaits ``work``. Raises what ``watch`` does, if that is sooner, and then leaves nothing running."""
+    doing = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(watch)
+    try:
+        done, _ = await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
+        first = doing if doing in done else watching
+        first.result()
+    finally:
+        await cancel(doing, watching)
+
+
 async def cancel(*tasks: asyncio.Future[Any]) -> None:
     """Cancels ``tasks`` and waits for their end; their errors are dropped."""
     for task in tasks:

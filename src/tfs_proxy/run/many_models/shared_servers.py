@@ -4,17 +4,17 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tfs_proxy.observe.process_usage import own_memory_of_tree
 from tfs_proxy.run.host import sockets
-from tfs_proxy.run.host.waiting import cancel, in_daemon_thread, unless_set
+from tfs_proxy.run.host.waiting import in_daemon_thread, unless_set, while_watched
 from tfs_proxy.run.model_states import ModelWatch, States
 from tfs_proxy.run.opening import ServeRequest, resources_on
 from tfs_proxy.run.plan import files_of_model_servers, instances_on, model_server_process
@@ -118,7 +118,7 @@ class SharedServers:
         self._book: dict[str, SharedModel] = {}
         self._turn = asyncio.Lock()
         self._next_reload: asyncio.Task[None] | None = None
-        self._watch = ModelWatch((), readiness)
+        self._watch = ModelWatch(readiness, in_turn=True, heard=self._hear)
         self._restoring: set[asyncio.Task[None]] = set()
         self._ports: Sequence[tuple[int, int]] = ()
         self.begun = asyncio.Event()
@@ -130,7 +130,6 @@ class SharedServers:
         allowed = self._settings.safe_port_range
         self._ports = sockets.model_server_ports(allowed, count, self.children.servers.held)
         self.instances = instances_on(self._ports, self._workspace)
-        self._watch = ModelWatch(self.instances, self.readiness, in_turn=True, heard=self._hear)
 
     async def start(self, request: ServeRequest) -> None:
         """Starts them without a model; returns once they answer."""
@@ -145,7 +144,7 @@ class SharedServers:
         if open_ports := open_to_the_outside(host.model_server, self.instances, script=True):
             log.info("%s", open_ports)
         self.metrics_path = host.monitoring.path
-        self.readiness.expect(self.instances, {})
+        self._watch.expect(self.instances, {})
         await self._until_reached()
         self.begun.set()
 
@@ -153,8 +152,7 @@ class SharedServers:
         """The instances on which every loaded model is available."""
         away = set(self.readiness.unreachable)
         if self.readiness.disturbed.is_set():  # else all of them are
-            servables = self.readiness.servables
-            away |= {servable.instance for servable in servables if not servables[servable].available}
+            away |= {servable.instance for servable in self.readiness.lacking()}
         return frozenset(each.index for each in self.instances) - away
 
     def memory_of(self, names: Iterable[str]) -> int:
@@ -184,14 +182,7 @@ class SharedServers:
                 [model.name for model in models],
             )
 
-        loading = asyncio.ensure_future(load())
-        try:
-            either: set[asyncio.Future[Any]] = {loading, *(each.lost for each in added)}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            _raise_if_lost(added)
-            await loading
-        finally:
-            await cancel(loading)
+        await while_watched(load(), self.watch(models))
         # The first load adds TensorFlow's own memory, too, which is not this model's.
         grown_bytes = max(0, self._memory() - before_bytes) if self.have_had_models else 0
         is_loading = {SharedState.WANTED, SharedState.LOADING}
@@ -206,9 +197,10 @@ class SharedServers:
 
     async def watch(self, models: Sequence[ServedModel]) -> None:
         """Runs while these models may be asked. Raises ModelLoadError if one failed after a restart."""
-        added = [self._book[model.name] for model in models]
-        await asyncio.wait([each.lost for each in added], return_when=asyncio.FIRST_COMPLETED)
-        _raise_if_lost(added)
+        lost = [self._book[model.name].lost for model in models]
+        done, _ = await asyncio.wait(lost, return_when=asyncio.FIRST_COMPLETED)
+        for reason in done:
+            raise reason.result()
 
     async def leave(self, models: Sequence[ServedModel]) -> None:
         """Returns once no model server has any of these models, or once all of them are about to end."""
@@ -343,9 +335,3 @@ class SharedServers:
             (states or {}).get(version, ServableState()).available
             for states, version in product(told, model.versions)
         )
-
-
-def _raise_if_lost(models: Collection[SharedModel]) -> None:
-    for each in models:
-        if each.lost.done():
-            raise each.lost.result()

@@ -82,8 +82,9 @@ def _running(planned: ProcessPlan, log: Path) -> Iterator[None]:
 async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]", log: Path) -> None:
     readiness = Readiness(Heartbeats())
     deployment = planned.deployment
-    readiness.expect(deployment.instances, deployment.models)
-    watching = asyncio.create_task(ModelWatch(deployment.instances, readiness).until_available())
+    watch = ModelWatch(readiness)
+    watch.expect(deployment.instances, deployment.models)
+    watching = asyncio.create_task(watch.until_available())
     deadline = asyncio.get_running_loop().time() + deployment.times.load_seconds
     while not watching.done():
         await asyncio.wait({watching}, timeout=LOOK_SECONDS)

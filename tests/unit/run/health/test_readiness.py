@@ -102,7 +102,7 @@ def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
 def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
     async def ended() -> bool:
         readiness = Readiness(Heartbeats())
-        watching = asyncio.create_task(ModelWatch((), readiness).forever())
+        watching = asyncio.create_task(ModelWatch(readiness).forever())
         await asyncio.sleep(0.01)
         readiness.disturbed.set()
         for _ in range(turns):
@@ -124,9 +124,10 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
         raise UpstreamTimeout("no answer in time")
 
     async def watched() -> str | None:
-        readiness = health_of({"m": [1]}, Clock())
+        readiness = Readiness(Heartbeats())
+        watch = ModelWatch(readiness, get=busy, answers=lambda _, _seconds: answers_grpc)
+        watch.expect([INSTANCE], {"m": [1]})
         readiness.note(INSTANCE.index, "m", {1: AVAILABLE})
-        watch = ModelWatch([INSTANCE], readiness, get=busy, answers=lambda _, _seconds: answers_grpc)
         for _ in range(MISSES):
             await watch.refresh(["m"])
         return readiness.missing()
