@@ -131,8 +131,7 @@ class ArchiveStacks(Stacks):
         prepared = await stack.open_archive()
         planned = await stack.make_plan(prepared)
         deployment = planned.deployment
-        self._records.set_models(KnownModels(deployment.default_model, deployment.models))
-        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
+        self._count_for(planned)
         self._front.start_translator(
             deployment.doors.open_inference, len(deployment.instances), deployment.bodies.decoded_bytes
         )
@@ -219,16 +218,20 @@ class ArchiveStacks(Stacks):
             raise
         # From here on without a pause: every request finds the old stack or the new one.
         stack.begin_serving()
-        deployment = planned.deployment
         self.current = stack
-        self._records.set_models(KnownModels(deployment.default_model, deployment.models))
-        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
+        self._count_for(planned)
         self._outside.warm_up()
         self._route_grpc()
-        former_nginx = self._front.begin_to_route_http(deployment)
+        former_nginx = self._front.begin_to_route_http(planned.deployment)
         self._exchanged.set()
         self._ending[before] = asyncio.create_task(self._drain(before, former_nginx))
         return serving(planned)
+
+    def _count_for(self, planned: ProcessPlan) -> None:
+        """Has requests and model servers measured as those of this plan."""
+        deployment = planned.deployment
+        self._records.set_models(KnownModels(deployment.default_model, deployment.models))
+        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
 
     async def _drain(self, old: Stack, former_nginx: Collection[int]) -> None:
         """Lets requests in flight end, then the processes: the model servers get no requests after that."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -28,12 +27,9 @@ from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run import RunHost
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, ServedModel
+from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import ModelLoadError, StartTimeout
 from tfs_proxy.values.layout import Workspace
-
-if TYPE_CHECKING:
-    from tfs_proxy.run.many_models.shared_servers import SharedServers
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +46,6 @@ class StackHost(Struct, frozen=True):
 
     spawn_workers: Spawn = spawn
     """Function that starts gunicorn."""
-
-    servers: "SharedServers | None" = None
-    """Model servers that many stacks share, or None; a stack without a script then needs no workers."""
 
     tick: Tick = lambda: None
     """Function that is called at each look at the processes."""
@@ -93,7 +86,6 @@ class Stack:
         self._host = host
         self._watch = ModelWatch(self.readiness)
         self._packages_before: packages.Installed | None = None
-        self._common_models: Sequence[ServedModel] = ()
         self._control_api: ControlApi | None = None
         self._started_at = time.monotonic()
         self._installs = False
@@ -141,13 +133,16 @@ class Stack:
         self.children.adopt(former.servers)
         return True
 
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Model servers that run already."""
+        return self.servers.instances
+
     async def make_plan(self, prepared: Prepared) -> ProcessPlan:
         """Writes the configuration of the archive's processes; from here on they are expected."""
         front = self._host.run.front
-        common = self._host.servers
-        instances = (common or self.servers).instances
-        if instances and prepared.models:
-            host = HostResources((), (), 0, self.request.environ, common=instances)
+        if self.instances and prepared.models:
+            host = HostResources((), (), 0, self.request.environ, common=self.instances)
         else:
             host = await asyncio.to_thread(find_host_resources, self.request, prepared, self.servers.held)
         counts = not front.behind_nginx  # else nginx writes the lines of requests
@@ -156,13 +151,13 @@ class Stack:
         if self.settings.reload and not host.common:
             self.servers.expect(prepared.models, planned, host)
         self.children.name_script(deployment.script)
-        self.has_workers = common is None or deployment.script is not None
-        if common is None:
-            self._watch.expect(deployment.instances, deployment.models)
-        else:
-            self._common_models = prepared.models
+        self.expect(deployment)
         self.planned = planned
         return planned
+
+    def expect(self, deployment: Deployment) -> None:
+        """Names the model servers that are to have its models."""
+        self._watch.expect(deployment.instances, deployment.models)
 
     async def open_control_api(self, of_run: Answer | None = None) -> None:
         """Opens a control API of its own for its workers; ``of_run`` answers what is about the run."""
@@ -179,15 +174,16 @@ class Stack:
         """
 
         async def become_ready() -> None:
-            loads_models = planned.model_servers or self._common_models
-            self.readiness.steps.begin(f"starting: loading the {'models' if loads_models else 'script'}")
+            self.readiness.steps.begin(
+                f"starting: loading the {'models' if planned.deployment.instances else 'script'}"
+            )
             for spec in planned.model_servers:
                 self.servers.processes.append(self.children.start(spec.named(self.name)))
             try:
                 async with asyncio.TaskGroup() as group:
                     if self.has_workers:
                         group.create_task(self._start_workers(prepared, web))
-                    group.create_task(self._load_models(prepared.models))
+                    group.create_task(self._load_models())
             except ExceptionGroup as failures:
                 raise failures.exceptions[0] from None
             if self.has_workers:
@@ -226,22 +222,14 @@ class Stack:
 
     async def watch_forever(self) -> None:
         """Watches processes and models. Raises StopServing as soon as a process gives up."""
-        common = self._host.servers
-        if common is None or not self._common_models:
-            await self.children.watch_during(self._watch.forever())
-        elif self.has_workers:
-            await self.children.watch_during(common.watch(self._common_models))
-        else:
-            await common.watch(self._common_models)
+        await self.children.watch_during(self._watch.forever())
 
     def abandon_loading(self) -> None:
         """Kills the model servers that it alone has: one would finish its load before it stops."""
         self.servers.kill_unless_shared(self.children.note_death)
 
     async def stop_model_servers(self, seconds: float) -> None:
-        """Ends the model servers if nobody else uses them, or has common ones remove its models."""
-        if self._host.servers is not None:
-            await self._host.servers.leave(self._common_models)
+        """Ends the model servers if nobody else uses them."""
         await self.servers.leave(self.children.note_death, seconds)
 
     def close(self) -> None:
@@ -249,14 +237,13 @@ class Stack:
         if self._control_api is not None:
             self._control_api.close()
 
-    async def _load_models(self, models: Sequence[ServedModel]) -> None:
+    async def add(self) -> None:
+        """Returns once the model servers have its models, or one of these has failed."""
+        await self._watch.until_available()
+
+    async def _load_models(self) -> None:
         async with self._in_time(time.monotonic()):
-            common = self._host.servers
-            if common is not None and models:
-                await common.add(models)
-                self.readiness.rely_on(common.readiness, [model.name for model in models])
-            else:
-                await self._watch.until_available()
+            await self.add()
         if failure := self.readiness.failure():
             raise ModelLoadError(f"{failure}.")
         if self._installs:

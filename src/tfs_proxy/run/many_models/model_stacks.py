@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
@@ -54,6 +54,7 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import ANSWER_SECONDS, ModelServerMetrics, refresh_all
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
+from tfs_proxy.values.deployment import Deployment, Instance, ServedModel
 from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import memory_left
@@ -103,9 +104,10 @@ class ModelStack(Stack):
         super().__init__(settings, request, workspace, host, name)
         self.bytes_on_disk = bytes_on_disk
         self._run = host.run.workspace
-        self._common_servers = servers
+        self._servers = servers
         self._turns = turns
         self._owner = owner
+        self._added: Collection[str] = ()
         self._listener = unbound()
         self._metrics = RunMetrics(self, workspace.journal)
         self._links: list[Path] = []
@@ -115,8 +117,11 @@ class ModelStack(Stack):
     @property
     def models(self) -> Mapping[str, Collection[int]]:
         """The models of its archive with their versions, once it is open."""
-        models = () if self.prepared is None else self.prepared.models
-        return {model.name: model.versions for model in models}
+        return {model.name: model.versions for model in self._served}
+
+    @property
+    def _served(self) -> Sequence[ServedModel]:
+        return () if self.prepared is None else self.prepared.models
 
     @property
     def names(self) -> frozenset[str]:
@@ -145,15 +150,40 @@ class ModelStack(Stack):
         """Memory of its processes, and what it has added to the common model servers."""
         pids = [child.pid for child in self.children.in_start_order()]
         own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
-        return own_bytes + self._common_servers.memory_of(self.models)
+        return own_bytes + self._servers.memory_of(self.models)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """Metrics of its processes and workers."""
         yield from self._metrics.measure_stack(self.settings.gunicorn_threads)
 
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """The common model servers."""
+        return self._servers.instances
+
+    def expect(self, deployment: Deployment) -> None:
+        """Needs workers only for a script; the common model servers know what they have."""
+        self.has_workers = deployment.script is not None
+
+    async def add(self) -> None:
+        """Returns once the common model servers have its models. Raises ModelLoadError."""
+        if self._served:
+            self._added = self.models  # until then, others may have some of these names
+            await self._servers.add(self._served)
+            self.readiness.rely_on(self._servers.readiness, self._added)
+
+    async def watch_forever(self) -> None:
+        """Watches its workers and models. Raises StopServing as soon as one of them gives up."""
+        if not self.has_workers:
+            await self._servers.watch(self.models)
+        elif self.models:
+            await self.children.watch_during(self._servers.watch(self.models))
+        else:
+            await super().watch_forever()
+
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then makes the links. Raises StopServing."""
-        await self._common_servers.begun.wait()
+        await self._servers.begun.wait()
         async with turn(self._turns):
             make_workspace_within(self._run, self.workspace.root)
             prepared = await self.open_archive()
@@ -188,8 +218,6 @@ class ModelStack(Stack):
         """
         self.shut()
         is_loading = self.state is StackState.STARTING
-        if is_loading:
-            self.abandon_loading()
         self.readiness.begin_stopping()
         now = time.monotonic()
         of_requests = max(0.0, min(self.settings.stop_seconds, stop_by - now))
@@ -207,7 +235,7 @@ class ModelStack(Stack):
                 finally:
                     os.close(descriptor)
             await stopping
-            await self.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+            await self._servers.leave(self._added)
         finally:
             self.close()
             self._listener.close()
@@ -249,7 +277,7 @@ class ModelStacks:
         numbered = (self._host.workspace.root / STACKS / str(number) for number in itertools.count())
         home = next(home for home in numbered if home not in taken and not home.exists())
         deaths = Deaths(self._host.deaths.limits)
-        host = StackHost(replace(self._host, deaths=deaths), self._spawn_workers, self._servers)
+        host = StackHost(replace(self._host, deaths=deaths), self._spawn_workers)
         stack = ModelStack(
             self._settings.for_one_of_many(name),
             ServeRequest(url, self._request.model_server, self._request.environ),

@@ -266,9 +266,8 @@ class ManyModels(Stacks):
         """Unloads all models, and ends what they share."""
         await self._registry.close(deadline)
         children = self._servers.children
-        for child in (children.workers, *children.servers.processes):
-            if child is not None:
-                await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        for child in reversed(children.in_start_order()):
+            await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         self._listener.close()
         children.servers.held.close()
         await self._zygote.stop()

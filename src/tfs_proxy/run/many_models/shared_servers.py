@@ -164,6 +164,7 @@ class SharedServers:
 
         A caller that is cancelled, or fails, must `leave` with the models.
         """
+        names = [model.name for model in models]
         added = [SharedModel(model) for model in models]
         self._book.update((each.model.name, each) for each in added)
         before_bytes = self._memory()
@@ -179,10 +180,10 @@ class SharedServers:
                 log.debug("%s", error)  # it gets all models when it is up again
             await self._watch.until(
                 lambda: all(self._is_available(model, refused) for model in models),
-                [model.name for model in models],
+                names,
             )
 
-        await while_watched(load(), self.watch(models))
+        await while_watched(load(), self.watch(names))
         # The first load adds TensorFlow's own memory, too, which is not this model's.
         grown_bytes = max(0, self._memory() - before_bytes) if self.have_had_models else 0
         is_loading = {SharedState.WANTED, SharedState.LOADING}
@@ -195,16 +196,16 @@ class SharedServers:
             versions = each.model.versions
             self.readiness.expect_more(self.instances, name, versions, time.monotonic() - began)
 
-    async def watch(self, models: Sequence[ServedModel]) -> None:
+    async def watch(self, names: Iterable[str]) -> None:
         """Runs while these models may be asked. Raises ModelLoadError if one failed after a restart."""
-        lost = [self._book[model.name].lost for model in models]
+        lost = [self._book[name].lost for name in names]
         done, _ = await asyncio.wait(lost, return_when=asyncio.FIRST_COMPLETED)
         for reason in done:
             raise reason.result()
 
-    async def leave(self, models: Sequence[ServedModel]) -> None:
+    async def leave(self, names: Iterable[str]) -> None:
         """Returns once no model server has any of these models, or once all of them are about to end."""
-        names = [model.name for model in models if model.name in self._book]
+        names = [name for name in names if name in self._book]
         sent = [name for name in names if self._book[name].state is not SharedState.WANTED]
         for name in names:
             self._book[name].state = SharedState.LEAVING
