@@ -150,7 +150,6 @@ class Stack:
         deployment = planned.deployment
         if self.settings.reload and not host.common:
             self.servers.expect(prepared.models, planned, host)
-        self.children.name_script(deployment.script)
         self.expect(deployment)
         self.planned = planned
         return planned
@@ -276,7 +275,8 @@ class Stack:
         )
         self._workers_began = time.monotonic()
         replaced = () if self.packages is None else self.packages.replaced
-        self.children.start_workers(spec.named(self.name), self._host.spawn_workers, replaced)
+        script = prepared.served.script
+        self.children.start_workers(spec.named(self.name), self._host.spawn_workers, script, replaced)
 
 
 def heartbeats_of(settings: Settings, counts: WorkerCounts) -> Heartbeats:

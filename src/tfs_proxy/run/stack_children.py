@@ -63,13 +63,15 @@ class StackChildren(Children):
         self.readiness.lose(self.servers.processes.index(model_server))
         self._stirred.set()
 
-    def name_script(self, script: str | None) -> None:
-        """Names the script that the workers will import."""
-        self._script = script
+    def start_workers(
+        self, spec: ProcessSpec, spawn: Spawn, script: str | None = None, replaced: tuple[str, ...] = ()
+    ) -> None:
+        """Starts gunicorn, whose workers import the ``script``.
 
-    def start_workers(self, spec: ProcessSpec, spawn: Spawn, replaced: tuple[str, ...] = ()) -> None:
-        """Starts gunicorn; the script's requirements replace the packages ``replaced`` in its workers."""
+        Its requirements replace the packages ``replaced`` in them.
+        """
         self.workers = self.start(spec, spawn)
+        self._script = script
         self._replaced = replaced
 
     def kill_workers(self) -> None:
@@ -82,7 +84,7 @@ class StackChildren(Children):
             await self.workers.stop(seconds)
 
     def in_start_order(self) -> list[ChildProcess]:
-        return [*self.servers.processes, *([] if self.workers is None else [self.workers])]
+        return [*self.servers.processes, *filter(None, [self.workers])]
 
     def _look(self) -> bool:
         self._note_failed_worker()

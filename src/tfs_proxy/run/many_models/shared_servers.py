@@ -184,6 +184,9 @@ class SharedServers:
             )
 
         await while_watched(load(), self.watch(names))
+        for each in added:
+            if each.lost.done():  # at the last moment
+                raise each.lost.result()
         # The first load adds TensorFlow's own memory, too, which is not this model's.
         grown_bytes = max(0, self._memory() - before_bytes) if self.have_had_models else 0
         is_loading = {SharedState.WANTED, SharedState.LOADING}
@@ -250,14 +253,13 @@ class SharedServers:
                 for states in told
             )
 
-        has_some = True
-        while has_some:
+        while True:
             with suppress(ModelLoadError, UpstreamUnavailable):  # the former of models that others add
                 await self._take_up()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GONE_SECONDS):
                     await self._watch.until(are_gone, names)
-                    has_some = False
+                    return
 
     def _memory(self) -> int:
         return sum(own_memory_of_tree(server.pid) for server in self.children.servers.processes if server.pid)
