@@ -77,7 +77,10 @@ class RestUpstream:
         path = f"{model_path(target)}:{target.method}"
         answer = self._request("POST", path, body, instance, timeout_seconds)
         if answer.status == HTTPStatus.BAD_REQUEST and targeted(target, body).signature is None:
-            name = self.signature(target).name
+            try:
+                name = self.signature(target).name
+            except UpstreamRefused:  # the model or its version is what was refused
+                return answer
             if name != DEFAULT_SIGNATURE:
                 target = replace(target, signature=name)
                 return self.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
