@@ -10,9 +10,11 @@ import falcon
 
 from tfs_proxy.observe.request_record import check_wait
 from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.caller import Functions, ScriptCaller
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.script.load import Script
+from tfs_proxy.serving.script.runner import ScriptRunner
 from tfs_proxy.serving.upstream.for_deployment import ForDeployment
 from tfs_proxy.serving.upstream.interface import Upstream
 from tfs_proxy.settings.rows import LONGER_SECONDS
@@ -171,22 +173,23 @@ def _invocations(
     plane: DataPlane | None,
 ) -> ModelInvocations | ScriptInvocations:
     """Make the resource of a model, or of a script, which has begun then."""
-    if script is None and plane is not None:
+    if script is None:
+        assert plane is not None  # noqa: S101 - without a script, a model server answers
         return ModelInvocations(deployment, bodies, plane)
+    runner = ScriptRunner(script.path, OWN_ERRORS, app.watch)
+    in_parts = False
     if plane is None:
-        from tfs_proxy.serving.script.script_model import ScriptModel, ScriptModelCaller
+        from tfs_proxy.serving.script.script_model import ModelFunctions, ScriptModel
 
         assert isinstance(script, ScriptModel)  # noqa: S101 - there is no model server
-        of_model = ScriptModelCaller(script, deployment, OWN_ERRORS, app.watch)
-        app.held.callback(of_model.close)
-        of_model.begin()
-        app.health = of_model.health
-        return ScriptInvocations(deployment, bodies, of_model)
-    from tfs_proxy.serving.script.handlers import ScriptCaller
+        functions: Functions = ModelFunctions(script, runner, deployment)
+    else:
+        from tfs_proxy.serving.script.handlers import Handlers
 
-    assert isinstance(script, Script)  # noqa: S101 - there is a model server
-    caller = ScriptCaller(script, plane, deployment, OWN_ERRORS, app.watch)
-    in_parts = script.reads_in_parts
+        assert isinstance(script, Script)  # noqa: S101 - there is a model server
+        functions = Handlers(script, runner, plane, deployment)
+        in_parts = script.reads_in_parts
+    caller = ScriptCaller(functions)
     app.held.callback(caller.close)
     caller.begin()
     app.health = caller.health

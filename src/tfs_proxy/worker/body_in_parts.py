@@ -9,8 +9,8 @@ from typing import Any
 import falcon
 
 from tfs_proxy.observe.request_record import READ, note_size, stage
+from tfs_proxy.serving.script.caller import ScriptCaller
 from tfs_proxy.serving.script.deadline import DeadlineWatch
-from tfs_proxy.serving.script.handlers import ScriptCaller
 from tfs_proxy.serving.script.runner import ScriptReply
 from tfs_proxy.settings.rows import STALLED_SECONDS
 from tfs_proxy.settings.worker_environment import folder_for_files

@@ -1,7 +1,7 @@
 """Requests for inferences, to ``/invocations`` and by the Open Inference Protocol: to a model or a script."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import falcon
 from msgspec.structs import replace
@@ -14,7 +14,9 @@ from tfs_proxy.data.serving_json.requests import PREDICT
 from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, note_timeout, stage
 from tfs_proxy.serving.bodies import Body
 from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.caller import ScriptCaller
 from tfs_proxy.serving.script.context import ScriptRequest
+from tfs_proxy.serving.script.runner import ScriptReply
 from tfs_proxy.values.attributes import parse_target
 from tfs_proxy.values.deployment import OFF, Deployment
 from tfs_proxy.values.errors import UnknownModel, UpstreamRefused
@@ -30,11 +32,6 @@ from tfs_proxy.worker.inference_resources import (
     targeted_signature,
     write,
 )
-
-if TYPE_CHECKING:
-    from tfs_proxy.serving.script.handlers import ScriptCaller
-    from tfs_proxy.serving.script.runner import ScriptReply
-    from tfs_proxy.serving.script.script_model import ScriptModelCaller
 
 
 class ModelInvocations:
@@ -109,9 +106,7 @@ class ScriptInvocations:
 
     method = "POST"
 
-    def __init__(
-        self, deployment: Deployment, bodies: BodyReader, caller: "ScriptCaller | ScriptModelCaller"
-    ) -> None:
+    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: ScriptCaller) -> None:
         self._deployment = deployment
         self._bodies = bodies
         self._caller = caller
@@ -178,7 +173,7 @@ class ScriptInvocations:
         )
 
 
-def write_reply(resp: falcon.Response, reply: "ScriptReply") -> None:
+def write_reply(resp: falcon.Response, reply: ScriptReply) -> None:
     """Answer with a script's reply, in pieces if it is a stream."""
     resp.status = reply.status
     resp.content_type = reply.content_type

@@ -10,10 +10,10 @@ from http.client import responses
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
-from msgspec.structs import replace
 
 from tfs_proxy.serving.bodies import FORMS, Body, as_batch
 from tfs_proxy.serving.plane import DataPlane
+from tfs_proxy.serving.script.caller import protocol_answer
 from tfs_proxy.serving.script.context import (
     Context,
     ModelClient,
@@ -21,8 +21,6 @@ from tfs_proxy.serving.script.context import (
     WorkerContext,
     WorkerModels,
 )
-from tfs_proxy.serving.script.deadline import DeadlineWatch
-from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.script.load import Script
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, ServerRefusal, encoded, script_reply
 from tfs_proxy.serving.script.values import PREDICT, STATUSES, HeaderMap, Request, retargeted
@@ -207,22 +205,14 @@ OUTPUT = "output_handler"
 EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"
 
 
-class ScriptCaller:
-    """Loaded script with the parts that it needs to answer requests; one per worker, used by all its threads.
-
-    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends
-    calls that are over their deadline; without it there is none.
-    """
+class Handlers:
+    """Handlers of a loaded script, with the parts that they need."""
 
     def __init__(
-        self,
-        script: Script,
-        plane: DataPlane,
-        deployment: Deployment,
-        own_errors: tuple[type[Exception], ...] = (),
-        watch: DeadlineWatch | None = None,
+        self, script: Script, runner: ScriptRunner, plane: DataPlane, deployment: Deployment
     ) -> None:
-        self._script = script
+        self.script = script
+        self.runner = runner
         self._worker = WorkerModels(
             plane,
             deployment.models,
@@ -230,88 +220,74 @@ class ScriptCaller:
             deployment.times.request_seconds,
             deployment.model_dir,
         )
-        self._runner = ScriptRunner(script.path, own_errors, watch)
 
     def begin(self) -> None:
         """Call the script's ``init(context)``; raises ScriptLoadError if that fails."""
-        self._runner.begun = True
-        if self._script.init is None:
+        if self.script.init is None:
             return
         try:
-            self._runner.call("init", self._script.init, WorkerContext(self._worker))
+            self.runner.call("init", self.script.init, WorkerContext(self._worker))
         except Exception as error:
-            raise ScriptLoadError(f"{self._script.path}: init(context) failed: {error}") from error
+            raise ScriptLoadError(f"{self.script.path}: init(context) failed: {error}") from error
 
-    def answer(self, request: ScriptRequest) -> ScriptReply:
-        """Run the script: ``handler`` if there is one, else both halves before and after the model server.
+    def reply(self, request: ScriptRequest) -> ScriptReply:
+        """Call ``handler`` if there is one, else both halves before and after the model server.
 
-        Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything else
-        that it raises or returns, ScriptTimeout beyond the deadline, and UpstreamError if the model
-        server can't be reached.
+        Raises UpstreamError if the model server can't be reached.
         """
-        with self._runner.watch.call():
-            return self._answer(request)
-
-    def _answer(self, request: ScriptRequest) -> ScriptReply:
-        if self._script.description is not None and request.codec is None and request.file is None:
-            value = self._script.description.validated(request.body, request.content_type)
-            request = replace(request, value=value)
         instance = self._worker.plane.choose()
         context = Context(request, instance, self._worker)
-        if self._script.handler is not None:
+        if self.script.handler is not None:
             data = request.file or Data(request)
-            returned = self._runner.call("handler", self._script.handler, data, context)
-            sent = _encoded(returned, request)
-            reply = script_reply(sent, "handler", request.accept, HTTPStatus.OK, self._runner)
+            returned = self.runner.call("handler", self.script.handler, data, context)
+            sent = protocol_answer(request, returned)
+            reply = script_reply(sent, "handler", request.accept, HTTPStatus.OK, self.runner)
         else:
             reply = self._halves(request, context, instance)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
-    @property
-    def health(self) -> ScriptHealth | None:
-        """The script's own health, if it tells that."""
-        if (function := self._script.health) is None:
-            return None
-        target = Target(self._worker.default_model)
-        return ScriptHealth(function, lambda: ModelClient(self._worker, target), self._runner)
+    def health_context(self) -> ModelClient:
+        """Make a context of ``health``, with the default model."""
+        return ModelClient(self._worker, Target(self._worker.default_model))
 
-    def close(self) -> None:
-        """Call the script's ``close()``, then close what requests opened; idempotent."""
-        self._runner.close(self._script.close)
+    def end(self) -> None:
+        """Close what requests opened; idempotent."""
         self._worker.channels.close()
 
     def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
         """Ask the model server between the script's halves; the default conversion replaces a missing one."""
         plane = self._worker.plane
         target, model_request = self._model_request(request, context)
-        if self._script.output_handler is None and request.codec is not None:
+        if self.script.output_handler is None and request.codec is not None:
             outcome = plane.call(target, model_request, instance)
             if not outcome.answer.ok:
                 raise UpstreamRefused(outcome.answer.status, outcome.answer.body)
             signature = outcome.signature()
             return ScriptReply(*request.codec.encode(outcome.answer.outputs(signature), signature))
-        if self._script.output_handler is None:
+        if self.script.output_handler is None:
             answer = plane.answer(target, model_request, request.accept, instance)
             return ScriptReply(answer.body, answer.content_type, answer.status)
         outcome = plane.call(target, model_request, instance)
         response = ModelResponse(outcome.answer, outcome.signature)
-        runner = self._runner.after(lambda: _refusal(response, outcome.answer))
-        returned = _encoded(runner.call(OUTPUT, self._script.output_handler, response, context), request)
-        return script_reply(returned, OUTPUT, request.accept, response.status_code, runner)
+        runner = self.runner.after(lambda: _refusal(response, outcome.answer))
+        returned = runner.call(OUTPUT, self.script.output_handler, response, context)
+        return script_reply(
+            protocol_answer(request, returned), OUTPUT, request.accept, response.status_code, runner
+        )
 
     def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
         """Make the model server's request: the client's body, or the output of ``input_handler``."""
-        if self._script.input_handler is None and request.codec is not None:
+        if self.script.input_handler is None and request.codec is not None:
             signature = self._worker.plane.signature(request.target)
             return request.target, request.codec.batch(request.body, signature)
-        if self._script.input_handler is None:
+        if self.script.input_handler is None:
             return request.target, Body(request.body, request.content_type, request.budget)
         data = request.file or Data(request)
-        returned = self._runner.call(INPUT, self._script.input_handler, data, context)
+        returned = self.runner.call(INPUT, self.script.input_handler, data, context)
         try:
             return self._converted(request.target, returned)
         except ScriptFailure as error:
-            raise self._runner.complain(error) from None
+            raise self.runner.complain(error) from None
 
     def _converted(self, target: Target, returned: Any) -> tuple[Target, bytes | Batch]:
         """Read the output of ``input_handler``; raises ScriptFailure if it is not a request."""
@@ -343,10 +319,3 @@ def _refusal(response: ModelResponse, answer: ModelAnswer) -> ServerRefusal | No
     if response.status_code not in STATUSES:
         return None
     return ServerRefusal(response.status_code, error_text(answer.body) or "")
-
-
-def _encoded(returned: Any, request: ScriptRequest) -> Any:
-    """Encode arrays by output name for the Open Inference Protocol; all else is returned as it is."""
-    if request.codec is None or not isinstance(returned, Mapping):
-        return returned
-    return request.codec.encode(returned)

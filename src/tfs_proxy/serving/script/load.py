@@ -117,15 +117,28 @@ def own_line(error: BaseException, path: str, function: str) -> str:
     return utf8(f"{location}: {_named(error)}{_remedy(error, path, str)}")
 
 
-class Script(Struct, frozen=True):
+class LoadedScript(Struct, frozen=True):
+    """Parts that both kinds of scripts have; None for each that a script does not define."""
+
+    path: str
+    """Path of the file."""
+
+    close: Callable[[], Any] | None = None
+    """Function without arguments that is called in each worker after its last request."""
+
+    health: Callable[[Any], Any] | None = None
+    """Function of a context that says if the script can serve."""
+
+    description: Description | None = None
+    """Description of its bodies."""
+
+
+class Script(LoadedScript, frozen=True):
     """Loaded inference.py: those of AWS's three functions that it defines, and ours; None for the others.
 
     If only one of ``input_handler`` and ``output_handler`` is there, the other half is the conversion that
     models without a script get.
     """
-
-    path: str
-    """Path of the file."""
 
     handler: Handler | None = None
     """Function that answers a request alone, and wins over the other two
@@ -139,15 +152,6 @@ class Script(Struct, frozen=True):
 
     init: Callable[[Any], Any] | None = None
     """Function of a context that is called once in each worker, before its first request."""
-
-    close: Callable[[], Any] | None = None
-    """Function without arguments that is called in each worker after its last request."""
-
-    health: Callable[[Any], Any] | None = None
-    """Function of a context that says if the script can serve."""
-
-    description: Description | None = None
-    """Description of its bodies."""
 
     @property
     def body_reader(self) -> Handler | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.data.registry import (
@@ -18,13 +17,12 @@ from tfs_proxy.data.registry import (
     negotiate,
     parse_media_type,
 )
-from tfs_proxy.model.openapi.description import Description, importing
+from tfs_proxy.model.openapi.description import importing
 from tfs_proxy.model.script_syntax import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.observe.request_record import current_id
+from tfs_proxy.serving.script.caller import protocol_answer
 from tfs_proxy.serving.script.context import RequestContext, ScriptRequest
-from tfs_proxy.serving.script.deadline import DeadlineWatch
-from tfs_proxy.serving.script.health import ScriptHealth
-from tfs_proxy.serving.script.load import function_of, import_script, own_members, takes
+from tfs_proxy.serving.script.load import LoadedScript, function_of, import_script, own_members, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
 from tfs_proxy.serving.script.values import FRAMING, Response
@@ -110,14 +108,8 @@ TEXT = frozenset({media.JSON, media.CSV})
 Function = Callable[..., Any]
 
 
-class ScriptModel(Struct, frozen=True):
-    """Loaded script that is the model itself.
-
-    Each function but ``close`` may take a context last.
-    """
-
-    path: str
-    """Path of the file."""
+class ScriptModel(LoadedScript, frozen=True, kw_only=True):
+    """Loaded script that is the model itself; each function but ``close`` may take a context last."""
 
     model_fn: Function
     """Function from the model's folder to the model."""
@@ -133,15 +125,6 @@ class ScriptModel(Struct, frozen=True):
 
     transform_fn: Function | None = None
     """Function in place of these three; None without one."""
-
-    close: Callable[[], Any] | None = None
-    """Function without arguments that is called after the last request; None without one."""
-
-    health: Callable[[Any], Any] | None = None
-    """Function of a context that says if the script can serve; None without one."""
-
-    description: Description | None = None
-    """Description of its bodies; None without one."""
 
     loaded: Any = ()
     """Result of ``model_fn``, as the one element of a tuple, if it was called before this process was
@@ -183,7 +166,7 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
             f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
     members = {**functions, **own_members(module)}
-    return ScriptModel(path, model_fn, **members, description=described.description)
+    return ScriptModel(path, model_fn=model_fn, **members, description=described.description)
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:
@@ -206,111 +189,84 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
     return lambda *arguments: function(*arguments[:-1])
 
 
-class ScriptModelCaller:
-    """Loaded script model; one per worker, used by all its threads.
+class ModelFunctions:
+    """Functions of a loaded script model."""
 
-    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends calls
-    that are over their deadline; without it there is none.
-    """
-
-    def __init__(
-        self,
-        script_model: ScriptModel,
-        deployment: Deployment,
-        own_errors: tuple[type[Exception], ...] = (),
-        watch: DeadlineWatch | None = None,
-    ) -> None:
-        self._script_model = script_model
+    def __init__(self, script: ScriptModel, runner: ScriptRunner, deployment: Deployment) -> None:
+        self.script = script
+        self.runner = runner
         self._model_dir = deployment.script_model or ""
         self._default_accept = deployment.default_accept or media.JSON
-        self._runner = ScriptRunner(script_model.path, own_errors, watch)
         self._model: Any = None
 
     def begin(self) -> None:
         """Load the model; raises ScriptLoadError if that fails, or if the result can't predict."""
-        self._runner.begun = True
-        path = self._script_model.path
+        script = self.script
         try:
-            if self._script_model.loaded:
-                self._model = self._script_model.loaded[0]
+            if script.loaded:
+                self._model = script.loaded[0]
             else:
-                self._model = self._runner.call(
-                    MODEL, self._script_model.model_fn, self._model_dir, ScriptModelContext(self._model_dir)
-                )
+                context = ScriptModelContext(self._model_dir)
+                self._model = self.runner.call(MODEL, script.model_fn, self._model_dir, context)
         except Exception as error:
-            raise ScriptLoadError(f"{path}: model_fn({self._model_dir!r}) failed: {error}") from error
-        asks_model = self._script_model.predict_fn is None and self._script_model.transform_fn is None
+            sentence = f"{script.path}: model_fn({self._model_dir!r}) failed: {error}"
+            raise ScriptLoadError(sentence) from error
+        asks_model = script.predict_fn is None and script.transform_fn is None
         if asks_model and not hasattr(self._model, "predict"):
             raise ScriptLoadError(
-                f"{path} defines no predict_fn, and the model that its model_fn returned, of type "
+                f"{script.path} defines no predict_fn, and the model that its model_fn returned, of type "
                 f"{type(self._model).__name__}, has no predict()."
             )
 
-    def answer(self, request: ScriptRequest) -> ScriptReply:
-        """Run the script's functions on one request.
+    def reply(self, request: ScriptRequest) -> ScriptReply:
+        """Call the functions on one request.
 
-        Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything
-        else of it, ScriptTimeout beyond the deadline, and UnsupportedMediaType, BadInput and NotAcceptable
-        of the default conversions.
+        Raises UnsupportedMediaType, BadInput and NotAcceptable of the default conversions.
         """
-        with self._runner.watch.call():
-            return self._answer(request)
-
-    def _answer(self, request: ScriptRequest) -> ScriptReply:
-        if self._script_model.description is not None and request.codec is None:
-            value = self._script_model.description.validated(request.body, request.content_type)
-            request = replace(request, value=value)
         context = ScriptModelContext(self._model_dir, request, self._model)
         accept = media.JSON
-        if request.codec is None and (self._script_model.output_fn or self._script_model.transform_fn):
+        if request.codec is None and (self.script.output_fn or self.script.transform_fn):
             accept = preferred(request.accept, self._default_accept)
         elif request.codec is None:  # the default output_fn knows what it can give
             accept = negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
         function, returned = self._transformed(request, accept, context)
-        if request.codec is not None and isinstance(returned, Mapping):
-            returned = request.codec.encode(returned)
-        reply = script_reply(_response(returned), function, accept, HTTPStatus.OK, self._runner)
+        sent = _response(protocol_answer(request, returned))
+        reply = script_reply(sent, function, accept, HTTPStatus.OK, self.runner)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
-    @property
-    def health(self) -> ScriptHealth | None:
-        """The script's own health, if it tells that."""
-        if (function := self._script_model.health) is None:
-            return None
-        return ScriptHealth(
-            function, lambda: ScriptModelContext(self._model_dir, model=self._model), self._runner
-        )
+    def health_context(self) -> ScriptModelContext:
+        """Make a context of ``health``, with the model."""
+        return ScriptModelContext(self._model_dir, model=self._model)
 
-    def close(self) -> None:
-        """Call the script's ``close()``; idempotent."""
-        self._runner.close(self._script_model.close)
+    def end(self) -> None:
+        """Do nothing: requests open nothing."""
 
     def _transformed(
         self, request: ScriptRequest, accept: str, context: ScriptModelContext
     ) -> tuple[str, Any]:
         """Call the functions; returns the name of the one that answered, and its result."""
-        call = self._runner.call
-        script_model = self._script_model
-        if script_model.transform_fn is not None:
+        call = self.runner.call
+        script = self.script
+        if script.transform_fn is not None:
             data, content_type = _data_and_type(request)
             return TRANSFORM, call(
-                TRANSFORM, script_model.transform_fn, self._model, data, content_type, accept, context
+                TRANSFORM, script.transform_fn, self._model, data, content_type, accept, context
             )
-        if script_model.input_fn is None:
+        if script.input_fn is None:
             read = context.default_input(request.body)
             # Arrays by name, if the protocol has several.
             read = next(iter(read.values())) if request.codec is not None and len(read) == 1 else read
         else:
-            read = call(INPUT, script_model.input_fn, *_data_and_type(request), context)
-        if script_model.predict_fn is None:
+            read = call(INPUT, script.input_fn, *_data_and_type(request), context)
+        if script.predict_fn is None:
             prediction = call(PREDICT, self._model.predict, read)
         else:
-            prediction = call(PREDICT, script_model.predict_fn, read, self._model, context)
-        if script_model.output_fn is None and request.codec is not None:
+            prediction = call(PREDICT, script.predict_fn, read, self._model, context)
+        if script.output_fn is None and request.codec is not None:
             return OUTPUT, call(OUTPUT, request.codec.encode, prediction)
-        if script_model.output_fn is None:
+        if script.output_fn is None:
             return OUTPUT, (call(OUTPUT, encode_array, prediction, accept), accept)
-        return OUTPUT, call(OUTPUT, script_model.output_fn, prediction, accept, context)
+        return OUTPUT, call(OUTPUT, script.output_fn, prediction, accept, context)
 
 
 def _data_and_type(request: ScriptRequest) -> tuple[str | bytes, str]:
