@@ -169,7 +169,7 @@ class DataPlane:
         try:
             outcome = self._call(target, request, instance, media_type)
             with stage(CONVERT):
-                answer = self._encoded(outcome, media_type)
+                answer = _encoded(outcome, media_type)
         except UpstreamRefused as refused:
             answer = _error(refused.status, refused.body)
         if answer.content_type != media.JSON or not self._one_line:
@@ -201,27 +201,34 @@ class DataPlane:
         instance: Instance | None,
         media_type: str | None = None,
     ) -> CallOutcome:
-        """Ask the model server; ``media_type`` is that of the answer, if it is known."""
+        """Ask the model server as the request's form needs; ``media_type`` is the answer's, if known."""
         with stage(CONVERT):
             records = request if isinstance(request, Batch) else self._bodies.read(target, request)
         note_records(records.records)
-        if isinstance(records, ServingForm):
-            return self._forward(target, records, instance)
         if isinstance(records, Batch):
             note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
-        if isinstance(records, Documents):
-            ask = partial(self._upstream.predict, target, instance=instance)
-            answer = ask(records)
-            count = len(records.parts)
-            # If all documents at once are refused, the error names the first that is.
-            if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and count > 1:
-                taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
-                refusal = ask(records.parts[taken])
-                if not refusal.ok:
-                    sentence = error_body(f"Document {taken + 1}: {error_text(refusal.body)}")
-                    raise UpstreamRefused(refusal.status, sentence)
-            return self._outcome(answer, target, records.records, records)
-        as_json = media_type == media.JSON
+        match records:
+            case ServingForm():
+                return self._forward(target, records, instance)
+            case Documents():
+                return self._ask_documents(target, records, instance)
+            case _:
+                return self._ask_records(target, records, instance, as_json=media_type == media.JSON)
+
+    def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
+        """Send all documents at once; if that is refused, the error names the first that is."""
+        ask = partial(self._upstream.predict, target, instance=instance)
+        answer = ask(records)
+        if not answer.ok and answer.status == HTTPStatus.BAD_REQUEST and len(records.parts) > 1:
+            refused = _first_refused(records, ask)
+            if refused is not None:
+                raise refused
+        return self._outcome(answer, target, records.records, records)
+
+    def _ask_records(
+        self, target: Target, records: Batch | Examples, instance: Instance | None, *, as_json: bool
+    ) -> CallOutcome:
+        """Send records; tensors are asked for after all if JSON can't be written of the outputs."""
         answer = self._ask(target, records, instance, as_json=as_json)
         if as_json and _has_no_rows(answer):
             answer = self._ask(target, records, instance)
@@ -248,15 +255,17 @@ class DataPlane:
         """Send TF Serving's JSON; if it is refused, send it once more decoded by the signature."""
         answer = self._upstream.predict(target, body.data, instance=instance)
         named = replace(target, signature=body.signature or target.signature)
+        passed_on = self._outcome(answer, named, body.records, Form.PASSED_ON)
         again = self._by_signature(named, body.data, answer) if answer.status in NOT_TAKEN else None
-        if again is not None:
-            second = self._ask(named, again, instance)
-            if second.ok or second.status == HTTPStatus.INSUFFICIENT_STORAGE:
-                if isinstance(again, bytes):
-                    return self._outcome(second, named, body.records, Form.PASSED_ON)
-                by_column = body.by_column and COLUMN not in self.signature(named).inputs
-                return self._outcome(second, named, again.records, Form.COLUMNS if by_column else Form.ROWS)
-        return self._outcome(answer, named, body.records, Form.PASSED_ON)
+        if again is None:
+            return passed_on
+        second = self._ask(named, again, instance)
+        if not second.ok and second.status != HTTPStatus.INSUFFICIENT_STORAGE:
+            return passed_on
+        if isinstance(again, bytes):
+            return replace(passed_on, answer=second)
+        by_column = body.by_column and COLUMN not in self.signature(named).inputs
+        return self._outcome(second, named, again.records, Form.COLUMNS if by_column else Form.ROWS)
 
     def _by_signature(self, target: Target, data: bytes, refusal: ModelAnswer) -> Batch | bytes | None:
         """Decode a refused body by the signature; None if that is the same, or nothing fits.
@@ -286,33 +295,49 @@ class DataPlane:
                 return None
             raise  # The model server's refusal only speaks of the type.
 
-    def _encoded(self, outcome: CallOutcome, media_type: str) -> EncodedAnswer:
-        answer = outcome.answer
-        if not answer.ok:
-            # TF Serving's 501 is the client's mistake here: a body that its JSON can't express.
-            status = HTTPStatus.BAD_REQUEST if answer.status in NOT_TAKEN else answer.status
-            return _error(status, answer.body)
-        is_json = media_type == media.JSON
-        form = outcome.form
-        write = None
-        answered = media_type
-        if isinstance(form, Documents):
-            if is_json or ALIASES.get(media_type, media_type) in LINES:
-                answered = media.JSON_LINES if is_json else media_type
-                media_type = media.JSON
-                write = form.write
-        elif is_json and form is Form.COLUMNS:
-            write = columns_of_outputs
-        elif is_json and _is_valid(answer):
-            return EncodedAnswer(answer.status, answer.body)
-        elif is_json and form is Form.PASSED_ON:
-            return EncodedAnswer(answer.status, with_base64(answer.body))
-        if outcome.method == PREDICT:
-            body = encode(answer.outputs(outcome.signature()), outcome.records, media_type, write)
-        else:
-            results = read_answer(answer.body).get("results", [])
-            body = encode_values(results, outcome.records, media_type)
-        return EncodedAnswer(HTTPStatus.OK, body, answered)
+
+def _encoded(outcome: CallOutcome, media_type: str) -> EncodedAnswer:
+    """Encode an answer in the way of its form; the error of a model server is passed on."""
+    answer = outcome.answer
+    if not answer.ok:
+        # TF Serving's 501 is the client's mistake here: a body that its JSON can't express.
+        status = HTTPStatus.BAD_REQUEST if answer.status in NOT_TAKEN else answer.status
+        return _error(status, answer.body)
+    is_json = media_type == media.JSON
+    answered = media_type
+    match outcome.form:
+        case Documents() as sent if is_json or ALIASES.get(media_type, media_type) in LINES:
+            body = _converted(outcome, media.JSON, sent.write)
+            answered = media.JSON_LINES if is_json else media_type
+        case Form.COLUMNS if is_json:
+            body = _converted(outcome, media_type, columns_of_outputs)
+        case Form.PASSED_ON if is_json:
+            body = answer.body if _is_valid(answer) else with_base64(answer.body)
+        case Form.ROWS if is_json and _is_valid(answer):
+            body = answer.body
+        case _:
+            body = _converted(outcome, media_type)
+    return EncodedAnswer(HTTPStatus.OK, body, answered)
+
+
+def _converted(
+    outcome: CallOutcome, media_type: str, write: Callable[[Outputs], bytes] | None = None
+) -> bytes:
+    """Write tensors, or results of classify and regress, as ``media_type``; ``write`` has an own way."""
+    answer = outcome.answer
+    if outcome.method == PREDICT:
+        return encode(answer.outputs(outcome.signature()), outcome.records, media_type, write)
+    return encode_values(read_answer(answer.body).get("results", []), outcome.records, media_type)
+
+
+def _first_refused(records: Documents, ask: Callable[[Batch], ModelAnswer]) -> UpstreamRefused | None:
+    """Find the error of the first document that is refused, by halving; None if alone it is not."""
+    others = range(1, len(records.parts))
+    taken = bisect_left(others, 1, key=lambda count: not ask(records.first(count)).ok)
+    refusal = ask(records.parts[taken])
+    if refusal.ok:
+        return None
+    return UpstreamRefused(refusal.status, error_body(f"Document {taken + 1}: {error_text(refusal.body)}"))
 
 
 def _has_no_rows(answer: ModelAnswer) -> bool:
