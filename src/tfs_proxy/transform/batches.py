@@ -245,16 +245,35 @@ class MiniBatch(Struct):
         return BadRecord(name, error, self.first, self.offsets[0], status, line)
 
 
+class OpenBatch:
+    """Batch to which records are added; ``first`` is the number of the first."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.body = bytearray()
+        self.offsets = array("Q")
+        self.ends = array("Q")
+        self.lines = array("Q")
+
+    def add(self, frame: Frame, text: bytes | memoryview) -> None:
+        """Add a record, of which ``text`` is sent."""
+        self.body += text
+        self.offsets.append(frame.offset)
+        self.ends.append(len(self.body))
+        if frame.line is not None:
+            self.lines.append(frame.line)
+
+    def closed(self) -> MiniBatch:
+        """Make the batch to send."""
+        return MiniBatch(self.first, bytes(self.body), self.offsets, self.ends, lines=self.lines)
+
+
 def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
     """Pack by BatchStrategy (docs/reference/sagemaker.md): one record without its framing, or as many as fit.
 
     Framing and checksums count. Raises ObjectFailed, with the object's ``name``, if a record is too large.
     """
-    body = bytearray()
-    offsets = array("Q")
-    ends = array("Q")
-    lines = array("Q")
-    first = 1
+    batch = OpenBatch(1)
     for number, frame in enumerate(frames, 1):
         text = frame.payload if strategy == SINGLE else frame.framed
         if max_bytes is not None and len(text) > max_bytes:
@@ -262,21 +281,13 @@ def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: st
                 f"the record has {len(text)} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
             )
             raise ObjectFailed(BadRecord(name, refusal, number, frame.offset, line=frame.line))
-        is_full = max_bytes is not None and len(body) + len(text) > max_bytes
-        if ends and (is_full or strategy == SINGLE):
-            yield MiniBatch(first, bytes(body), offsets, ends, lines=lines)
-            body = bytearray()
-            offsets = array("Q")
-            ends = array("Q")
-            lines = array("Q")
-            first = number
-        body += text
-        offsets.append(frame.offset)
-        ends.append(len(body))
-        if frame.line is not None:
-            lines.append(frame.line)
-    if ends:
-        yield MiniBatch(first, bytes(body), offsets, ends, lines=lines)
+        is_full = max_bytes is not None and len(batch.body) + len(text) > max_bytes
+        if batch.ends and (is_full or strategy == SINGLE):
+            yield batch.closed()
+            batch = OpenBatch(number)
+        batch.add(frame, text)
+    if batch.ends:
+        yield batch.closed()
 
 
 def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: str) -> Iterator[MiniBatch]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 from msgspec import Struct, field
-from msgspec.structs import astuple
 
 from tfs_proxy.data.formats.csv_records import csv_rows
 from tfs_proxy.data.registry import format_of
@@ -35,39 +34,84 @@ class Unprocessable(Exception):
     """A record or an answer that filters or joins can't be applied to."""
 
 
-class DataProcessing:
-    """SageMaker's DataProcessing: InputFilter, the model, JoinSource, OutputFilter, in this order.
+class Untouched:
+    """Bodies and answers without filters and joins: both pass as they are.
 
-    docs/reference/sagemaker.md has the rules. Without filters and joins, bodies and answers pass as they are,
-    but AssembleWith Line ends each answer with a newline, and makes one line of a JSON document. CSV that is
-    joined to lines with a header begins with one unless ``titles``, those of the answers' columns as far as
-    they are known, are None.
+    But AssembleWith Line ends each answer with a newline, and makes one line of a JSON document.
     """
 
-    def __init__(self, job: Job, titles: Sequence[str] | None = None) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
+        self._has_lines = job.split_type == LINE and _lines_of(job.content_type) != ""
+        self._ending = b"\n" if job.assemble_with == LINE else b""
+
+    def request(self, batch: MiniBatch) -> bytes:
+        """The header, if there is one, and the records."""
+        return batch.csv_header + batch.body
+
+    def substitute(self, _batch: MiniBatch, error: str) -> bytes:
+        """A bad record's line or document: the error.
+
+        JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
+        """
+        job = self._job
+        text = b"ERROR"
+        if "json" in bare(job.accept or job.content_type):
+            text = _encode({"error": error.encode("utf-8", "replace").decode()})
+        return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text
+
+    def header(self, _batch: MiniBatch, _width: int = 0) -> bytes:
+        """The line before an object's first record: none."""
+        return b""
+
+    def rows(self, batch: MiniBatch, answer: HttpResponse) -> int:
+        """The rows of an answer if both sides are CSV or JSON lines; else as many as there are records."""
+        body = answer.body
+        if not self._has_lines or (body and body.count(b"\n", 0, -1) + 1 == len(batch)):
+            return len(batch)
+        kinds = {_lines_of(self._job.accept), _lines_of(answer.header("Content-Type"))}
+        rows = len(batch) if kinds == {""} else sum(1 for line in body.split(b"\n") if line.strip())
+        if rows > len(batch):  # one may take several lines
+            with contextlib.suppress(BadInput, ValueError):
+                return sum(1 for _ in csv_rows(body, ",")) if CSV in kinds else len([json.loads(body)])
+        return rows
+
+    def output(self, _batch: MiniBatch, answer: HttpResponse) -> bytes:
+        """The answers, unread, but as lines."""
+        text = answer.body
+        if self._ending and b"\n" in text and "json" in bare(answer.header("Content-Type")):
+            with contextlib.suppress(Unprocessable):
+                text = in_one_line(_read_json(text))  # several documents stay as they are
+        return self._ended(text)
+
+    def _ended(self, text: bytes) -> bytes:
+        return text if text.endswith(self._ending) else text + self._ending
+
+
+class Processed(Untouched):
+    """SageMaker's DataProcessing: InputFilter, the model, JoinSource, OutputFilter, in this order.
+
+    docs/reference/sagemaker.md has the rules. CSV that is joined to lines with a header begins with one
+    unless ``titles``, those of the answers' columns as far as they are known, are None.
+    """
+
+    def __init__(self, job: Job, titles: Sequence[str] | None) -> None:
+        super().__init__(job)
         self._titles = titles
         self._input_filter = JsonPath(job.input_filter)
         self._output_filter = JsonPath(job.output_filter)
-        self._joins = job.joins
-        self._id_column = job.id_column
-        if job.processes:
-            self._read, self._write, self._join = _CODECS[job.record_type]
-            self._read_answer, self._write_answer, _ = _CODECS[job.answer_type or job.record_type]
-        self._has_lines = job.split_type == LINE and _lines_of(job.content_type) != ""
-        self._accept = job.accept
-        self._ending = b"\n" if job.assemble_with == LINE else b""
-        self._keeps_answers = not self._joins and self._output_filter.is_identity
+        self._read, self._write, self._join = _CODECS[job.record_type]
+        self._read_answer, self._write_answer, _ = _CODECS[job.answer_type or job.record_type]
 
     def request(self, batch: MiniBatch) -> bytes:
         """The header, if there is one, and the records, filtered.
 
         Raises Unprocessable naming the first that the filter does not fit.
         """
-        if self._joins:
+        if self._job.joins:
             self._read(batch.body)  # raises: a record that can't be joined later must not be sent
-        body = batch.csv_header + batch.body
-        if self._id_column is not None:
+        body = super().request(batch)
+        if self._job.id_column is not None:
             at = self._place_of_id(batch)
             body = self._write([[*row[:at], *row[at + 1 :]] for row in self._read(body)])
         if self._input_filter.is_identity:
@@ -76,15 +120,15 @@ class DataProcessing:
 
     def substitute(self, batch: MiniBatch, error: str) -> bytes:
         """A bad record's line or document: the error, joined to the record if that can be read."""
-        text = placeholder(self._job, error)
+        text = super().substitute(batch, error)
         with contextlib.suppress(Unprocessable):
-            if self._joins:
+            if self._job.joins:
                 text = self._lines(self._joined(self._kept(batch, batch.body), self._read_answer(text)))
         return text
 
     def header(self, batch: MiniBatch, width: int = 0) -> bytes:
         """The line before an object's first record; answers have ``width`` cells, if that is known."""
-        if self._titles is None or not (self._joins and batch.csv_header and batch.first == 1):
+        if self._titles is None or not (self._job.joins and batch.csv_header and batch.first == 1):
             return b""
         titles = list(self._titles) or [OUTPUT_KEY]
         if width and width != len(titles):
@@ -93,52 +137,33 @@ class DataProcessing:
             return self._lines(self._joined(self._kept(batch, batch.csv_header), [titles]))
         return b""
 
+    def output(self, batch: MiniBatch, answer: HttpResponse) -> bytes:
+        """The answers, joined to their records and filtered. Raises Unprocessable.
+
+        If the job neither joins nor filters answers, they are untouched.
+        """
+        if not self._job.joins and self._output_filter.is_identity:
+            return super().output(batch, answer)
+        answers = self._read_answer(answer.body)
+        if not self._job.joins:
+            return self._lines(answers)
+        rows = self._lines(self._joined(self._kept(batch, batch.body), answers))
+        return self.header(batch, len(answers[0])) + rows
+
     def _kept(self, batch: MiniBatch, text: bytes) -> Values:
         """The records of ``text``, or their ids, to which a join adds the answers."""
         records = self._read(text.removeprefix(BYTE_ORDER_MARK))
-        if self._id_column is None:
+        if self._job.id_column is None:
             return records
         at = self._place_of_id(batch)
         return [[row[at] if at < len(row) else ""] for row in records]
 
     def _place_of_id(self, batch: MiniBatch) -> int:
         (header,) = self._read(batch.csv_header.removeprefix(BYTE_ORDER_MARK))
-        return [cell.strip().strip('"') for cell in header].index(str(self._id_column))
-
-    def rows(self, batch: MiniBatch, answer: HttpResponse) -> int:
-        """The rows of an answer if both sides are CSV or JSON lines; else as many as there are records."""
-        body = answer.body
-        if not self._has_lines or (body and body.count(b"\n", 0, -1) + 1 == len(batch)):
-            return len(batch)
-        kinds = {_lines_of(self._accept), _lines_of(answer.header("Content-Type"))}
-        rows = len(batch) if kinds == {""} else sum(1 for line in body.split(b"\n") if line.strip())
-        if rows > len(batch):  # one may take several lines
-            with contextlib.suppress(BadInput, ValueError):
-                return sum(1 for _ in csv_rows(body, ",")) if CSV in kinds else len([json.loads(body)])
-        return rows
-
-    def output(self, batch: MiniBatch, answer: HttpResponse) -> bytes:
-        """The answers, joined to their records and filtered. Raises Unprocessable.
-
-        If the job neither joins nor filters answers, they are written unread, but as lines.
-        """
-        text = answer.body
-        if self._keeps_answers:
-            if self._ending and b"\n" in text and "json" in bare(answer.header("Content-Type")):
-                with contextlib.suppress(Unprocessable):
-                    text = in_one_line(_read_json(text))  # several documents stay as they are
-            return self._ended(text)
-        answers = self._read_answer(text)
-        if not self._joins:
-            return self._lines(answers)
-        rows = self._lines(self._joined(self._kept(batch, batch.body), answers))
-        return self.header(batch, len(answers[0])) + rows
+        return [cell.strip().strip('"') for cell in header].index(str(self._job.id_column))
 
     def _lines(self, answers: Values) -> bytes:
         return self._ended(self._write_answer(_filtered(self._output_filter, answers)))
-
-    def _ended(self, text: bytes) -> bytes:
-        return text if text.endswith(self._ending) else text + self._ending
 
     def _joined(self, records: Values, answers: Values) -> Values:
         if len(records) != len(answers):
@@ -147,6 +172,11 @@ class DataProcessing:
                 f"in {CSV} or {JSON_LINES} as the input is"
             )
         return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
+
+
+def processing_of(job: Job, titles: Sequence[str] | None = None) -> Untouched:
+    """Choose what a job asks for; ``titles`` are those of `Processed`."""
+    return Processed(job, titles) if job.processes else Untouched(job)
 
 
 def _lines_of(header: str | None) -> str:
@@ -236,17 +266,6 @@ _CODECS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], C
 }
 
 
-def placeholder(job: Job, error: str) -> bytes:
-    """Substitute for a bad record in the output: one line or document of the answers' type.
-
-    JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
-    """
-    text = b"ERROR"
-    if "json" in bare(job.accept or job.content_type):
-        text = _encode({"error": error.encode("utf-8", "replace").decode()})
-    return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text
-
-
 FAIL = "fail"
 PLACEHOLDER = "placeholder"
 SIDECAR = "sidecar"
@@ -275,7 +294,14 @@ class Outcome(Struct):
     """Number of mini-batches whose answer has more rows than records, or fewer."""
 
     def __add__(self, following: "Outcome") -> "Outcome":
-        return Outcome(*(one + other for one, other in zip(astuple(self), astuple(following), strict=True)))
+        return Outcome(
+            records=self.records + following.records,
+            text=self.text + following.text,
+            errors=self.errors + following.errors,
+            bad=self.bad + following.bad,
+            surplus=self.surplus + following.surplus,
+            uneven=self.uneven + following.uneven,
+        )
 
 
 class Transformer:
@@ -293,7 +319,7 @@ class Transformer:
         self._job = job
         self._hint = hint
         self._counts = BadRecordCounts(limit)
-        self._processing = DataProcessing(job, titles)
+        self._processing = processing_of(job, titles)
         self._sender = sender
         self._on_error = on_error
 

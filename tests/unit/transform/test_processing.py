@@ -9,7 +9,7 @@ import pytest
 from tfs_proxy.transform.batches import MiniBatch
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
-from tfs_proxy.transform.transformer import DataProcessing, Unprocessable
+from tfs_proxy.transform.transformer import Unprocessable, processing_of
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -78,7 +78,7 @@ def batch_of(*lines: bytes) -> MiniBatch:
 
 def test_json_lines_joined() -> None:
     """Under SageMakerOutput, beside members as they came; what is no object is wrapped."""
-    processing = DataProcessing(csv_job(content_type="application/jsonlines", join="Input"))
+    processing = processing_of(csv_job(content_type="application/jsonlines", join="Input"))
     own = b'"id": 12345678901234567890.1234567890, "far":1E400,"d":1, "d":"\\u00e4\\/", "n":NaN'
     rows = batch_of(b"{%b}\r\n" % own, b"[1.50]\n", b"{ }\n")
     assert processing.output(rows, answer_of(b'{"p": 0.50}\n{"p": NaN}\n1\n')) == (
@@ -88,12 +88,12 @@ def test_json_lines_joined() -> None:
     kept = csv_job(
         content_type="application/jsonlines", join="Input", output_filter="$['far','SageMakerOutput']"
     )
-    joined = DataProcessing(kept).output(batch_of(b"{%b}\n" % own), answer_of(b"2.50"))
+    joined = processing_of(kept).output(batch_of(b"{%b}\n" % own), answer_of(b"2.50"))
     assert joined == b'{"far":1E400,"SageMakerOutput":2.50}\n'
 
 
 def test_a_document_of_several_lines_is_one_answer() -> None:
-    processing = DataProcessing(csv_job(content_type="application/json", join="Input"))
+    processing = processing_of(csv_job(content_type="application/json", join="Input"))
     answer = answer_of(b'{\n    "predictions": [2.5\n    ]\n}')
     joined = processing.output(batch_of(b'{"instances": [1.0]}\n'), answer)
     assert joined == b'{"instances": [1.0],"SageMakerOutput":{"predictions":[2.5]}}\n'
@@ -108,7 +108,7 @@ def test_a_document_of_several_lines_is_one_answer() -> None:
 )
 def test_a_json_answer_is_one_line(body: bytes, lines: bytes) -> None:
     """With AssembleWith Line, whoever wrote it; several documents keep their lines, as other types do."""
-    processing = DataProcessing(csv_job(content_type="application/json"))
+    processing = processing_of(csv_job(content_type="application/json"))
     assert processing.output(batch_of(b"1\n"), answer_of(body)) == lines
     assert processing.output(batch_of(b"1\n"), answer_of(b"[\n]\n", "text/plain")) == b"[\n]\n"
 
@@ -124,7 +124,7 @@ def test_a_json_answer_is_one_line(body: bytes, lines: bytes) -> None:
 def test_a_bad_record_keeps_its_columns(kind: str, record: bytes, line: bytes) -> None:
     """Where records are joined, and this one can be read."""
     job = csv_job(content_type=kind, join="Input")
-    assert DataProcessing(job).substitute(batch_of(record), "no") == line
+    assert processing_of(job).substitute(batch_of(record), "no") == line
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_an_output_begins_with_a_header(
     more: Mapping[str, str], titles: Sequence[str], answer: bytes, header: bytes
 ) -> None:
     """Where the input has one and columns are kept, before an object's first record alone."""
-    processing = DataProcessing(csv_job(**more), titles)
+    processing = processing_of(csv_job(**more), titles)
     batch = batch_of(b"7,1\n")
     batch.csv_header = b'id,"a, b"\n'
     written = processing.output(batch, answer_of(answer, "text/csv"))
@@ -148,19 +148,19 @@ def test_an_output_begins_with_a_header(
 
 
 def test_records_that_can_not_be_filtered() -> None:
-    lines = DataProcessing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
+    lines = processing_of(csv_job(content_type="application/jsonlines", input_filter="$.x"))
     with pytest.raises(Unprocessable, match="no member 'x'"):
         lines.request(batch_of(b'{"y": 1}\n'))
     with pytest.raises(Unprocessable, match="is not JSON"):
         lines.request(batch_of(b"{]\n"))
-    rows = DataProcessing(csv_job(input_filter="$[1]"))
+    rows = processing_of(csv_job(input_filter="$[1]"))
     with pytest.raises(Unprocessable, match="without a closing quote"):
         rows.request(batch_of(b'1,"2\n'))
 
 
 def test_an_input_filter_leaves_answers_as_they_are() -> None:
     """A filter of the input alone says nothing about answers, which need not be JSON lines as the input is."""
-    processing = DataProcessing(csv_job(content_type="application/jsonlines", input_filter="$.keep"))
+    processing = processing_of(csv_job(content_type="application/jsonlines", input_filter="$.keep"))
     records = batch_of(b'{"keep": [1, 2], "id": 7}\n')
     assert processing.request(records) == b"[1,2]\n"
     assert processing.output(records, answer_of(b'{"predictions": [2.5]}')) == b'{"predictions": [2.5]}\n'
@@ -181,7 +181,7 @@ def test_a_json_document() -> None:
         input="i", output="o", content_type="application/json", join="Input",
         input_filter="$.x", output_filter="$['id','SageMakerOutput']",
     )  # fmt: skip
-    processing = DataProcessing(job)
+    processing = processing_of(job)
     whole = batch_of(b'{"id": "\xc3\xa4", "x": [1]}')
     assert processing.request(whole) == b"[1]"
     assert processing.output(whole, answer_of(b"[2]")) == '{"id":"ä","SageMakerOutput":[2]}'.encode()
