@@ -136,9 +136,17 @@ def decode_csv(
 
 
 def _is_header(row: Row, signature: Signature, dialect: Dialect) -> bool:
-    """True if a row is no record: it names all inputs, or some where an order of columns is missing.
+    """True if a first row is no record, by the first of these cases that it is.
 
-    Where that is known, it may name more, which is refused: numbers, or texts that are one column.
+    | cells of the row | a header |
+    |---|---|
+    | any, if the media type tells; or no input's name | no |
+    | names of all inputs alone | yes; of one without strings, unless the first cell is a value |
+    | any of several inputs' names, without ``columns`` | yes, unless all cells are numbers |
+    | names of all inputs, and others | if none is a value, and the input takes no texts of several columns |
+    | names of some inputs | no |
+
+    A header that names too few inputs, or too much, is refused later.
     """
     names = {signature.alias(cell.strip()) for cell in row}
     inputs = signature.inputs

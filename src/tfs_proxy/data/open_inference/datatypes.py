@@ -142,18 +142,21 @@ def elements(raw: Raw, count: int, subject: str, budget: MemoryBudget) -> Iterat
 
 
 def _split(raw: bytes, count: int, subject: str) -> Iterator[bytes]:
-    position = 0
-    end = len(raw)
-    for number in range(count):
-        start = position + _LENGTH.size
-        position = start + _LENGTH.unpack_from(raw, position)[0] if start <= end else end + 1
-        if position > end:
-            raise BadInput(
-                f"{subject}: element {number + 1} of {count} goes beyond the end of its {end} bytes."
-            )
-        yield raw[start:position]
-    if position != end:
-        raise BadInput(f"{subject} has {end - position} bytes behind its last element.")
+    end = 0
+    for number in range(1, count + 1):
+        start = end + _LENGTH.size
+        if start > len(raw):
+            raise _cut_off(raw, number, count, subject)
+        end = start + _LENGTH.unpack_from(raw, end)[0]
+        if end > len(raw):
+            raise _cut_off(raw, number, count, subject)
+        yield raw[start:end]
+    if end != len(raw):
+        raise BadInput(f"{subject} has {len(raw) - end} bytes behind its last element.")
+
+
+def _cut_off(raw: bytes, number: int, count: int, subject: str) -> BadInput:
+    return BadInput(f"{subject}: element {number} of {count} goes beyond the end of its {len(raw)} bytes.")
 
 
 def raw_strings(array: npt.NDArray[Any]) -> bytes:

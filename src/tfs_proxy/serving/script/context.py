@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
 from tfs_proxy.data.formats.form import FormPart, by_name, is_form, parts_of
 from tfs_proxy.data.open_inference.infer_codec import InferCodec
@@ -191,8 +190,6 @@ class ScriptRequest(Struct, frozen=True):
     """Function that asks if the client has closed its connection."""
     value: object = None
     """The body as the object that `describe` with ``validate`` has made of it."""
-    form: Mapping[str, Sequence[FormPart]] | None = None
-    """Parts of the body, once the script has asked for them."""
 
 
 class RequestContext:
@@ -201,6 +198,7 @@ class RequestContext:
     __slots__ = ()
     _request: ScriptRequest
     _reply_attributes: str | None
+    _form: Mapping[str, Sequence[FormPart]] | None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -232,13 +230,11 @@ class RequestContext:
         request = self._request
         if request.file is not None:
             raise ValueError("context.form needs the whole body, but this script reads bodies in parts")
-        form = request.form
-        if form is None:
-            is_here = is_form(request.content_type)
+        if self._form is None:
             kind = request.content_type or ""
-            form = by_name(parts_of(request.body, kind, request.budget) if is_here else ())
-            force_setattr(request, "form", form)
-        return form
+            parts = parts_of(request.body, kind, request.budget) if is_form(kind) else ()
+            self._form = by_name(parts)  # type: ignore[misc]  # in the slots of both kinds
+        return self._form
 
     @property
     def reply_attributes(self) -> str | None:
@@ -269,6 +265,7 @@ class Context(RequestContext, ModelClient):
 
     __slots__ = (
         "_channel",
+        "_form",
         "_instance",
         "_is_bare",
         "_records",
@@ -309,7 +306,8 @@ class Context(RequestContext, ModelClient):
         self._channel: Any = None
         self._records: int | None = None
         self._is_bare = False
-        self._reply_attributes: str | None = None
+        self._reply_attributes = None
+        self._form = None
         self.model_name = target.model
         self.model_version = None if target.version is None else str(target.version)
         self.method = target.method

@@ -46,12 +46,21 @@ class ScriptModelContext(RequestContext):
     the object that the body was validated as.
     """
 
-    __slots__ = ("_reply_attributes", "_request", "model", "request_id", "system_properties", "value")
+    __slots__ = (
+        "_form",
+        "_reply_attributes",
+        "_request",
+        "model",
+        "request_id",
+        "system_properties",
+        "value",
+    )
 
     def __init__(self, model_dir: str, request: ScriptRequest = NO_REQUEST, model: Any = None) -> None:
         self._request = request
         self.model = model
-        self._reply_attributes: str | None = None
+        self._reply_attributes = None
+        self._form = None
         self.value = self._request.value
         self.request_id = current_id()
         self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
