@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tfs_proxy.data.shapes import fits, fitted
 from tfs_proxy.values.batch import Batch
@@ -81,3 +82,11 @@ def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArra
             raise BadInput(f"{subject} has {from_client(odd)}, which is out of the range of {spec.dtype}.")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype).reshape(array.shape)
+
+
+def writable(batch: Batch) -> Batch:
+    """Copy arrays that share the body's memory: scripts may change them in place."""
+    inputs: dict[str, npt.NDArray[Any]] = {
+        name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
+    }
+    return replace(batch, inputs=inputs)

@@ -50,7 +50,7 @@ class BadRecordCounts:
     A ``limit`` of 100 % lets any number of records fail alike.
     """
 
-    def __init__(self, limit: BadLimit | None = None) -> None:
+    def __init__(self, limit: BadLimit | None) -> None:
         self._limit = limit or BadLimit()
         self._of_object: Counter[str] = Counter()
         self._first: list[BadRecord] = []

@@ -86,9 +86,14 @@ class LocalEngine:
             return
         error: Exception | None = None
         try:
-            send = self._replay if replays else self._send
             with self._open(item) as stream:
-                for batch in self._batches(stream, item.name, replays=replays):
+                if replays:
+                    send = self._replay
+                    batches = captured_batches(stream, self._plan.payload_bytes, item.name)
+                else:
+                    send = self._send
+                    batches = batches_of(stream, self._job.split_type, self._plan, item.name)
+                for batch in batches:
                     self._submit(output, partial(send, item, batch))
                     if output.is_over or self._fatal is not None:
                         break
@@ -100,11 +105,6 @@ class LocalEngine:
         if self._fatal is not None:
             error = RunStopped()
         output.end_input(error)
-
-    def _batches(self, stream: IO[bytes], name: str, *, replays: bool) -> Iterator[MiniBatch]:
-        if replays:
-            return captured_batches(stream, self._plan.payload_bytes, name)
-        return batches_of(stream, self._job.split_type, self._plan, name)
 
     @property
     def _streams(self) -> bool:

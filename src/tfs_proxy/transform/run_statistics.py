@@ -234,11 +234,12 @@ def line(statistics: RunStatistics) -> str:
     parts = [f"{settled}/{statistics.workload.objects} objects", f"{counts['failed']} failed"]
     bad = max(counts["bad_records"], counts["refused"])
     records = max(counts["records"], counts["answered"] + counts["refused"])
+    seconds = max(statistics.seconds, 1e-9)
     parts += [f"{bad} bad records"] if bad else []
     parts += [
         f"{records} records",
-        f"{records / max(statistics.seconds, 1e-9):.1f} records/s",
-        _rate(_transferred(statistics) / max(statistics.seconds, 1e-9)),
+        f"{records / seconds:.1f} records/s",
+        _rate(_transferred(statistics) / seconds),
         f"{_to_go(statistics)} to go",
     ]
     return ", ".join(parts)

@@ -4,7 +4,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import SplitResult, urlsplit
 
@@ -109,12 +109,12 @@ class Refused(Exception):
         self.is_final = is_final or (status or HTTPStatus.BAD_GATEWAY) < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
+def pause_seconds(attempt: int) -> float:
     """The pause after attempt ``attempt`` (from 1): it doubles, and its second half is random.
 
     Without chance, requests that failed together would be repeated together.
     """
-    return growing_pause(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS) * (0.5 + chance() / 2)
+    return growing_pause(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS) * (0.5 + random.random() / 2)  # noqa: S311 - no secret
 
 
 CONNECT_SECONDS = 10.0

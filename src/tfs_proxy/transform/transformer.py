@@ -312,9 +312,9 @@ class Transformer:
         job: Job,
         sender: Sender,
         on_error: str,
-        limit: BadLimit | None = None,
-        hint: str = "",
-        titles: Sequence[str] | None = None,
+        limit: BadLimit | None,
+        hint: str,
+        titles: Sequence[str] | None,
     ) -> None:
         self._job = job
         self._hint = hint
@@ -345,10 +345,11 @@ class Transformer:
             if self._on_error == FAIL:
                 raise ObjectFailed(bad_record)
             text = self._processing.header(batch)
+            line = error_line(bad_record, batch.body)
             if self._on_error == PLACEHOLDER:
                 text += self._processing.substitute(batch, bad_record.error)
-                return Outcome(1, text, error_line(bad_record), [bad_record])
-            return Outcome(1, text, error_line(bad_record, batch.body), [bad_record])
+                line = error_line(bad_record)
+            return Outcome(1, text, line, [bad_record])
         middle = len(batch) // 2
         return self(batch.part(0, middle), name) + self(batch.part(middle, len(batch)), name)
 

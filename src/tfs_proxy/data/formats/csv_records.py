@@ -60,9 +60,9 @@ class Dialect(Struct, frozen=True):
     ``columns`` are the inputs of the columns of a table without a header, () if that is not known.
     """
 
-    header: bool | None = None
-    delimiter: str = ","
-    columns: tuple[str, ...] = ()
+    header: bool | None
+    delimiter: str
+    columns: tuple[str, ...]
 
 
 def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
@@ -95,9 +95,7 @@ def csv_batch(body: bytes, content_type: MediaType, signature: Signature, budget
     return fitted(decode_csv(body, signature, csv_dialect(content_type.parameters), budget), signature)
 
 
-def decode_csv(
-    body: bytes, signature: Signature, dialect: Dialect | None = None, budget: MemoryBudget | None = None
-) -> Batch:
+def decode_csv(body: bytes, signature: Signature, dialect: Dialect, budget: MemoryBudget) -> Batch:
     """Decode rows for predict.
 
     Models of several inputs need a header row, or ``columns`` in the dialect; for one input any names
@@ -106,10 +104,9 @@ def decode_csv(
     has left.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
-    dialect = dialect or Dialect()
     numeric = all(is_numeric(spec) for spec in signature.inputs.values())
     cell_bytes = TEXT_NUMBER_BYTES if numeric else STRING_BYTES
-    (budget or MemoryBudget()).take_table(body, dialect.delimiter.encode(), cell_bytes)
+    budget.take_table(body, dialect.delimiter.encode(), cell_bytes)
     if not dialect.header and len(signature.inputs) == 1:
         ((name, spec),) = signature.inputs.items()
         array = csv_array(body, spec, dialect.delimiter) if is_numeric(spec) else None

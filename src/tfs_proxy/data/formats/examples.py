@@ -141,7 +141,7 @@ def _text(wanted: Sequence[int | None] | None) -> str:
 def decode_example(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
     """Decode a serialized tf.Example for predict; raises BadInput if it is none, or lacks an input."""
     records = [_record(body, 1, budget)]
-    return _serialized([body], records, signature) or batch_of_features(records, signature)
+    return _batch([body], records, signature)
 
 
 def decode_tfrecords(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
@@ -156,7 +156,7 @@ def decode_tfrecords(body: bytes, signature: Signature, budget: MemoryBudget) ->
         records = _records(payloads, budget)
     except BadInput:
         records = []
-    return _serialized(payloads, records, signature) or batch_of_features(records, signature)
+    return _batch(payloads, records, signature)
 
 
 def examples_of_example(body: bytes, budget: MemoryBudget) -> Examples:
@@ -179,16 +179,14 @@ def _payloads(body: bytes, budget: MemoryBudget) -> list[bytes]:
     return payloads
 
 
-def _serialized(payloads: Sequence[bytes], records: Sequence[Record], signature: Signature) -> Batch | None:
-    """Take the records as strings if the model has an input of strings."""
+def _batch(payloads: Sequence[bytes], records: Sequence[Record], signature: Signature) -> Batch:
+    """Take the features of records, or the records as strings if the model has an input of strings."""
     spec = string_input(signature)
     if spec is None:
-        return None
-    named = bool(records) and all(
-        spec.name in record and record[spec.name].values.dtype == BYTES for record in records
-    )
-    if named and signature.method == PREDICT_METHOD:
-        return None
+        return batch_of_features(records, signature)
+    named = all(spec.name in record and record[spec.name].values.dtype == BYTES for record in records)
+    if records and named and signature.method == PREDICT_METHOD:
+        return batch_of_features(records, signature)
     return strings_batch(payloads, signature)
 
 

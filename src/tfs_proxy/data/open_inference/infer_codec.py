@@ -9,9 +9,10 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfs_proxy.data.arrays import writable
 from tfs_proxy.data.open_inference.datatypes import Datatype, Raw, datatype_of, datatype_of_array, to_raw
 from tfs_proxy.data.open_inference.infer_request import (
-    BASE64,
+    BASE64_TYPE,
     BINARY_DATA_SIZE,
     CONTENT_TYPE,
     InferRequest,
@@ -44,7 +45,7 @@ class InferCodec:
         model: str,
         version: str,
         budget: MemoryBudget,
-        binary_type: Callable[[int], str] = lambda _: media.BYTES,
+        binary_type: Callable[[int], str],
     ) -> None:
         self.answer_json_size: int | None = None
         self._json_size = json_size
@@ -87,7 +88,7 @@ class InferCodec:
 
     def batch(self, body: bytes, signature: Signature) -> Batch:
         """Tensors of a request by input name, as arrays that may be written to; raises BadInput."""
-        return _writable(self.read(body).batch(signature))
+        return writable(self.read(body).batch(signature))
 
     def arrays(self, body: bytes) -> dict[str, npt.NDArray[Any]]:
         """Tensors of a request for a model without a signature; raises BadInput."""
@@ -96,7 +97,7 @@ class InferCodec:
             raise BadInput("A body without JSON needs a model whose input is known.")
         check_once(given.name for given in request.inputs)
         batch = Batch({given.name: given.array for given in request.inputs}, 1)
-        return dict(_writable(batch).inputs)
+        return dict(writable(batch).inputs)
 
     def encode(
         self, outputs: Mapping[str, Any] | Any, signature: Signature | None = None
@@ -133,14 +134,6 @@ def as_array(value: Any, name: str) -> npt.NDArray[Any]:
     return strings.reshape(array.shape)
 
 
-def _writable(batch: Batch) -> Batch:
-    """Copy arrays that share the body's memory: scripts may change them in place."""
-    inputs: dict[str, npt.NDArray[Any]] = {
-        name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
-    }
-    return replace(batch, inputs=inputs)
-
-
 _ASK_FOR_BINARY = 'ask for it with the parameter "binary_data": true'
 
 
@@ -170,7 +163,7 @@ def write_answer(
             tensors.append({**tensor, "parameters": {BINARY_DATA_SIZE: len(raws[-1])}})
         elif wanted.as_base64 and datatype.array == BYTES:
             texts = [base64_of(value if isinstance(value, bytes) else value.encode()) for value in array.flat]
-            tensors.append({**tensor, "parameters": {CONTENT_TYPE: BASE64}, "data": texts})
+            tensors.append({**tensor, "parameters": {CONTENT_TYPE: BASE64_TYPE}, "data": texts})
         else:
             tensors.append({**tensor, "data": _json_data(wanted.name, array, datatype)})
     document: dict[str, Any] = {"model_name": model, "model_version": version}
@@ -201,7 +194,9 @@ def _json_data(name: str, array: npt.NDArray[Any], datatype: Datatype) -> Any:
             return [value if isinstance(value, str) else value.decode() for value in array.flat]
         except UnicodeDecodeError:
             what = "is not UTF-8 text, so JSON does not carry it"
-            raise BadInput(f'{subject} {what}: {_ASK_FOR_BINARY}, or "{CONTENT_TYPE}": "{BASE64}".') from None
+            raise BadInput(
+                f'{subject} {what}: {_ASK_FOR_BINARY}, or "{CONTENT_TYPE}": "{BASE64_TYPE}".'
+            ) from None
     flat = np.ascontiguousarray(array, datatype.array).reshape(-1)
     if datatype.array.kind == "f" and not np.isfinite(flat).all():
         raise BadInput(

@@ -26,7 +26,7 @@ BINARY_DATA_SIZE: Final = "binary_data_size"
 CLASSIFICATION: Final = "classification"
 CONTENT_TYPE: Final = "content_type"
 
-BASE64: Final = "base64"
+BASE64_TYPE: Final = "base64"
 """Content type of a tensor of BYTES whose strings in JSON are base64, as MLServer has it."""
 
 TIMEOUT: Final = "timeout"
@@ -108,7 +108,7 @@ class InferRequest(Struct, frozen=True):
         for name, spec in signature.inputs.items():
             _check(given[name], spec)
         inputs = {name: given[name].array for name in signature.inputs}
-        base64_form = f'with "parameters": {{"{CONTENT_TYPE}": "{BASE64}"}}'
+        base64_form = f'with "parameters": {{"{CONTENT_TYPE}": "{BASE64_TYPE}"}}'
         return Batch(inputs, _records(inputs), base64_form=base64_form)
 
     def requested(self, names: Sequence[str]) -> Sequence[RequestedOutput]:
@@ -138,12 +138,12 @@ def checked_shape(shape: object, subject: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def check_once(names: Iterable[str]) -> None:
-    """Raise BadInput for an input that comes twice."""
+def check_once(names: Iterable[str], kind: str = "input", verb: str = "comes") -> None:
+    """Raise BadInput for an input, or another ``kind`` of tensor, that ``verb`` twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise BadInput(f"{named('input', name)} comes twice.")
+            raise BadInput(f"{named(kind, name)} {verb} twice.")
         seen.add(name)
 
 

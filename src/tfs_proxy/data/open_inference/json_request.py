@@ -9,9 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from tfs_proxy.data.open_inference import infer_request
 from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_named, from_raw
-from tfs_proxy.data.serving_json.columns import Irregular, flattened
+from tfs_proxy.data.open_inference.infer_request import (
+    BASE64_TYPE,
+    BINARY_DATA,
+    BINARY_DATA_OUTPUT,
+    BINARY_DATA_SIZE,
+    CLASSIFICATION,
+    CONTENT_TYPE,
+    InferInput,
+    InferRequest,
+    Parameters,
+    RequestedOutput,
+    check_once,
+    checked_shape,
+    named,
+)
+from tfs_proxy.data.serving_json.columns import Irregular, flattened, whole_numbers
 from tfs_proxy.data.serving_json.documents import BASE64, BYTE_ORDER_MARK, base64_bytes
 from tfs_proxy.data.serving_json.numbers import JSONArray, JSONObject, numbers_of, parse
 from tfs_proxy.values.batch import BYTES
@@ -28,7 +42,7 @@ MOST_PARAMETERS = 1_000
 _SHOWN_CHARACTERS = 100
 
 
-def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> infer_request.InferRequest:
+def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> InferRequest:
     """Read a body whose first ``json_size`` bytes are JSON; None: all of it.
 
     The arrays may share the body's memory. Raises BadInput that names the tensor and what is wrong, and
@@ -39,7 +53,7 @@ def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> in
     if json_size > len(body):
         raise BadInput(f"The body has {len(body)} bytes, but its JSON is said to have {json_size}.")
     if not json_size:
-        return infer_request.InferRequest(raw=body, parameters={infer_request.BINARY_DATA_OUTPUT: True})
+        return InferRequest(raw=body, parameters={BINARY_DATA_OUTPUT: True})
     return _RequestReader(body[:json_size], memoryview(body)[json_size:], budget).read()
 
 
@@ -68,7 +82,7 @@ class _RequestReader:
         self._budget = budget
         self._has_counted = False
 
-    def read(self) -> infer_request.InferRequest:
+    def read(self) -> InferRequest:
         self._budget.take_parsed(self._text)
         try:
             # simdjson makes no object for each value.
@@ -84,17 +98,13 @@ class _RequestReader:
             raise BadInput('The request needs "inputs": a list of tensors.')
         if self._raw:
             raise BadInput(f"The body has {len(self._raw)} bytes behind the binary data of its inputs.")
-        binary = parameters.get(infer_request.BINARY_DATA_OUTPUT) is True
+        binary = parameters.get(BINARY_DATA_OUTPUT) is True
         outputs = tuple(_output(element, binary) for element in _elements(document, "outputs"))
-        names: set[str] = set()
-        for output in outputs:
-            if output.name in names:
-                raise BadInput(f"{infer_request.named('output', output.name)} is asked for twice.")
-            names.add(output.name)
+        check_once((output.name for output in outputs), "output", "is asked for")
         request_id = document.get("id")
         if request_id is not None and not isinstance(request_id, str):
             raise BadInput('"id" must be a string.')
-        return infer_request.InferRequest(inputs, outputs, request_id or "", parameters)
+        return InferRequest(inputs, outputs, request_id or "", parameters)
 
     def _count_objects(self) -> None:
         """Count the text's Python objects, once, before the first list of them is made.
@@ -105,33 +115,29 @@ class _RequestReader:
             self._has_counted = True
             self._budget.take_json(self._text)
 
-    def _input(self, element: Any) -> infer_request.InferInput:
+    def _input(self, element: Any) -> InferInput:
         name = _name(element, "input")
-        subject = infer_request.named("input", name)
+        subject = named("input", name)
         parameters = _parameters(element, subject)
         datatype = datatype_named(element.get("datatype"), subject)
-        shape = infer_request.checked_shape(_listed(element.get("shape")), subject)
+        shape = checked_shape(_listed(element.get("shape")), subject)
         data = element.get("data")
-        size = parameters.get(infer_request.BINARY_DATA_SIZE)
+        size = parameters.get(BINARY_DATA_SIZE)
         if (data is None) == (size is None):
             which = "both" if size is not None else "neither"
-            raise BadInput(
-                f'{subject} has {which} of "data" and {infer_request.BINARY_DATA_SIZE}: give one of them.'
-            )
+            raise BadInput(f'{subject} has {which} of "data" and {BINARY_DATA_SIZE}: give one of them.')
         if size is None:
             array = array_of(data, datatype, shape, subject, self._count_objects)
-            if array.dtype == BYTES and parameters.get(infer_request.CONTENT_TYPE) == infer_request.BASE64:
+            if array.dtype == BYTES and parameters.get(CONTENT_TYPE) == BASE64_TYPE:
                 _decode_base64(array, subject)
-            return infer_request.InferInput(name, datatype, array)
-        return infer_request.InferInput(
+            return InferInput(name, datatype, array)
+        return InferInput(
             name, datatype, from_raw(self._taken(size, subject), datatype, shape, subject, self._budget)
         )
 
     def _taken(self, size: object, subject: str) -> memoryview:
         if type(size) is not int or size < 0:
-            raise BadInput(
-                f"{subject}: {infer_request.BINARY_DATA_SIZE} must be a whole number that is not negative."
-            )
+            raise BadInput(f"{subject}: {BINARY_DATA_SIZE} must be a whole number that is not negative.")
         if size > len(self._raw):
             raise BadInput(f"{subject} has {size} bytes of binary data, but only {len(self._raw)} are left.")
         taken = self._raw[:size]
@@ -139,17 +145,17 @@ class _RequestReader:
         return taken
 
 
-def _output(element: Any, binary: bool) -> infer_request.RequestedOutput:
+def _output(element: Any, binary: bool) -> RequestedOutput:
     name = _name(element, "output")
-    subject = infer_request.named("output", name)
+    subject = named("output", name)
     parameters = _parameters(element, subject)
-    if infer_request.CLASSIFICATION in parameters:
-        raise BadInput(f'{subject}: the parameter "{infer_request.CLASSIFICATION}" is not supported.')
-    wanted = parameters.get(infer_request.BINARY_DATA, binary)
+    if CLASSIFICATION in parameters:
+        raise BadInput(f'{subject}: the parameter "{CLASSIFICATION}" is not supported.')
+    wanted = parameters.get(BINARY_DATA, binary)
     if not isinstance(wanted, bool):
-        raise BadInput(f"{subject}: {infer_request.BINARY_DATA} must be true or false.")
-    as_base64 = parameters.get(infer_request.CONTENT_TYPE) == infer_request.BASE64
-    return infer_request.RequestedOutput(name, wanted, as_base64)
+        raise BadInput(f"{subject}: {BINARY_DATA} must be true or false.")
+    as_base64 = parameters.get(CONTENT_TYPE) == BASE64_TYPE
+    return RequestedOutput(name, wanted, as_base64)
 
 
 def _elements(document: Any, key: str) -> Iterator[Any]:
@@ -174,7 +180,7 @@ def _name(element: Any, kind: str) -> str:
     return name
 
 
-def _parameters(element: Any, subject: str) -> infer_request.Parameters:
+def _parameters(element: Any, subject: str) -> Parameters:
     given = element.get("parameters")
     if given is None:
         return {}
@@ -277,7 +283,7 @@ def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArra
         raise BadInput(f"{subject} has {error.reason.value}.") from None
     expected, in_words = _EXPECTED[datatype.array.kind]
     if float in types and datatype.array.kind in "iu":
-        leaves = [int(leaf) if type(leaf) is float and leaf.is_integer() else leaf for leaf in leaves]
+        leaves = whole_numbers(leaves)
         types = set(map(type, leaves))
     if not types <= expected:
         position = next(number for number, leaf in enumerate(leaves) if type(leaf) not in expected)

@@ -142,7 +142,7 @@ def column(values: Sequence[Any], spec: TensorSpec, *, strict: bool = False) -> 
         raise _irregular(error, len(values), spec) from None
     given = flat
     if kind is Kind.INTEGER and float in types and not strict:
-        flat = [int(leaf) if type(leaf) is float and leaf.is_integer() else leaf for leaf in flat]
+        flat = whole_numbers(flat)
         types = set(map(type, flat))
     if not types <= _ALLOWED[kind]:
         odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
@@ -162,6 +162,11 @@ def column(values: Sequence[Any], spec: TensorSpec, *, strict: bool = False) -> 
                 ) from None
         return array.reshape(shape)
     return _numbers(flat, given, len(values), spec, dtype).reshape(shape)
+
+
+def whole_numbers(leaves: Sequence[Any]) -> list[Any]:
+    """Convert floats that are whole numbers; all else stays."""
+    return [int(leaf) if type(leaf) is float and leaf.is_integer() else leaf for leaf in leaves]
 
 
 def _names(signature: Signature) -> str:
