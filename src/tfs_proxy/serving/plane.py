@@ -13,6 +13,7 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfs_proxy.data.arrays import writable
 from tfs_proxy.data.formats.json_records import Documents, decode_documents
 from tfs_proxy.data.formats.outputs import columns_of_outputs
 from tfs_proxy.data.registry import ALIASES, OUTPUT_TYPES, decode, encode, encode_values, negotiate
@@ -116,11 +117,7 @@ class DataPlane:
                 else decode(opened.data, self._bodies.media_type(target, opened), signature, opened.budget)
             )
         note_records(batch.records)
-        # An npy body's array shares the body's memory, which can't be written to.
-        inputs = {
-            name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
-        }
-        return replace(batch, inputs=inputs)
+        return writable(batch)
 
     def encode(self, outputs: Outputs, accept: str | None, records: int | None = None) -> tuple[bytes, str]:
         """Encode arrays by output name as ``accept``, the raw header, asks; returns body and media type.
@@ -212,8 +209,12 @@ class DataPlane:
                 return self._forward(target, records, instance)
             case Documents():
                 return self._ask_documents(target, records, instance)
+            case Examples():
+                form = Form.PASSED_ON
             case _:
-                return self._ask_records(target, records, instance, as_json=media_type == media.JSON)
+                form = Form.ROWS
+        answer = self._ask(target, records, instance, as_json=media_type == media.JSON)
+        return self._outcome(answer, target, records.records, form)
 
     def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
         """Send all documents at once; if that is refused, the error names the first that is."""
@@ -225,16 +226,6 @@ class DataPlane:
                 raise refused
         return self._outcome(answer, target, records.records, records)
 
-    def _ask_records(
-        self, target: Target, records: Batch | Examples, instance: Instance | None, *, as_json: bool
-    ) -> CallOutcome:
-        """Send records; tensors are asked for after all if JSON can't be written of the outputs."""
-        answer = self._ask(target, records, instance, as_json=as_json)
-        if as_json and _has_no_rows(answer):
-            answer = self._ask(target, records, instance)
-        form = Form.PASSED_ON if isinstance(records, Examples) else Form.ROWS
-        return self._outcome(answer, target, records.records, form)
-
     def _outcome(
         self, answer: ModelAnswer, target: Target, records: int | None, form: Form | Documents = Form.ROWS
     ) -> CallOutcome:
@@ -243,13 +234,18 @@ class DataPlane:
     def _ask(
         self, target: Target, records: Records, instance: Instance | None, *, as_json: bool = False
     ) -> ModelAnswer:
-        """Send records; the answer to a bare one is one record, too."""
+        """Send records; the answer to a bare one is one record, too.
+
+        Tensors are asked for after all if outputs that are wanted ``as_json`` have no rows.
+        """
         is_bare = isinstance(records, Batch) and records.is_bare
         answer = self._upstream.predict(target, records, instance=instance, as_json=as_json and not is_bare)
-        if not is_bare or not answer.ok:
-            return answer
-        outputs = {name: array[None] for name, array in answer.outputs(self.signature(target)).items()}
-        return TensorAnswer(Predicted(outputs, answer.version), answer.url)
+        if is_bare and answer.ok:
+            outputs = {name: array[None] for name, array in answer.outputs(self.signature(target)).items()}
+            return TensorAnswer(Predicted(outputs, answer.version), answer.url)
+        if as_json and _has_no_rows(answer):
+            return self._ask(target, records, instance)
+        return answer
 
     def _forward(self, target: Target, body: ServingForm, instance: Instance | None) -> CallOutcome:
         """Send TF Serving's JSON; if it is refused, send it once more decoded by the signature."""

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
 from tfs_proxy.serving.upstream.grpc_channels import Count, GrpcCalls
-from tfs_proxy.serving.upstream.interface import ModelAnswer, Records, TensorAnswer
+from tfs_proxy.serving.upstream.interface import CallOptions, ModelAnswer, Records, TensorAnswer
 from tfs_proxy.serving.upstream.rest import RestUpstream, model_path
 from tfs_proxy.values.batch import BYTES, Batch
 from tfs_proxy.values.deployment import Instance
@@ -38,21 +38,13 @@ class BinaryUpstream(RestUpstream):
         super().__init__(instances, timeout_seconds)
         self._grpc = GrpcCalls(timeout_seconds, count)
 
-    def predict(
-        self,
-        target: Target,
-        records: Records,
-        *,
-        instance: Instance | None = None,
-        timeout_seconds: float | None = None,
-        as_json: bool = False,
-    ) -> ModelAnswer:
+    def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
         """Send a `Batch` over gRPC, large arrays from where they are; all else over REST.
 
         A small one goes over REST if its answer is wanted ``as_json``, and all types of the model have JSON.
         """
         if not isinstance(records, Batch):
-            return super().predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
+            return super().predict(target, records, **options)
         try:
             signature = self.signature(target)
         except UpstreamRefused as refused:
@@ -61,17 +53,20 @@ class BinaryUpstream(RestUpstream):
             target = replace(target, signature=signature.name)
         # PERF: rows "tiny array": 5,487 requests/s by pooled REST, 1,506 by gRPC; JSON costs about 0.1 µs
         # more for each number (benchmarks/README.md).
-        if as_json and _bytes_of(records) <= SMALL_BYTES and has_json(signature):
-            return super().predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
+        if options.get("as_json") and _bytes_of(records) <= SMALL_BYTES and has_json(signature):
+            return super().predict(target, records, **options)
         message = request_pieces(target, records, signature)
         path = f"{model_path(target)}:{target.method}"
 
         def ask(chosen: Instance) -> ModelAnswer:
             return self._grpc.predict(
-                chosen, message, f"http://{chosen.host}:{chosen.rest_port}{path}", timeout_seconds
+                chosen,
+                message,
+                f"http://{chosen.host}:{chosen.rest_port}{path}",
+                options.get("timeout_seconds"),
             )
 
-        answer = self._load_balancer.send(instance, ask)
+        answer = self._load_balancer.send(options.get("instance"), ask)
         if isinstance(answer, TensorAnswer):
             self.signatures.answered(target, answer.version)
         return answer

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from tfs_proxy.data.formats.outputs import json_of_outputs
 from tfs_proxy.data.serving_json.documents import documents, dumps
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, decode_serving_form, serving_form, targeted
 from tfs_proxy.data.shapes import misfits
-from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
+from tfs_proxy.serving.upstream.interface import JSON_HEADERS, CallOptions, ModelAnswer, Records
 from tfs_proxy.serving.upstream.rest import signature_of
 from tfs_proxy.values.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.values.deployment import Instance
@@ -79,10 +79,7 @@ class FakeModelServer:
         self,
         target: Target,
         records: Records,
-        *,
-        instance: Instance | None = None,  # noqa: ARG002
-        timeout_seconds: float | None = None,  # noqa: ARG002
-        as_json: bool = False,  # noqa: ARG002
+        **_options: Unpack[CallOptions],
     ) -> ModelAnswer:
         """Answer records; TF Serving's JSON in row or in column form, as it was asked."""
         try:

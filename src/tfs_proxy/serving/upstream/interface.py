@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
-from typing import Protocol, TypedDict
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 
@@ -58,11 +58,16 @@ class ModelAnswer:
 
 
 class CallOptions(TypedDict, total=False):
-    """Options of `Upstream.predict`, for functions that pass them on."""
+    """Options of `Upstream.predict`."""
 
     instance: Instance | None
+    """Instance to ask first; the least busy one without it."""
+
     timeout_seconds: float | None
+    """Time that the call may take; the pool's own without it."""
+
     as_json: bool
+    """True if the caller wants the answer's JSON alone, whichever way is quicker there."""
 
 
 class Upstream(Protocol):
@@ -85,21 +90,12 @@ class Upstream(Protocol):
     def signatures_of(self, target: Target) -> Mapping[str, Signature]:
         """Signatures of the target's model version, by name; raises as `signature` does."""
 
-    def predict(
-        self,
-        target: Target,
-        records: Records,
-        *,
-        instance: Instance | None = None,
-        timeout_seconds: float | None = None,
-        as_json: bool = False,
-    ) -> ModelAnswer:
+    def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
         """Send records; the answer's JSON is TF Serving's, in row form for decoded ones.
 
         TF Serving's JSON is sent untouched, except that the target's signature is added if it names none.
-        The timeout is the pool's own unless one is passed. ``as_json`` says that the caller wants the
-        answer's JSON alone, whichever way is quicker there. Raises BadInput for arrays that no tensor can
-        be made of, and for JSON that names another signature than the target.
+        Raises BadInput for arrays that no tensor can be made of, and for JSON that names another signature
+        than the target.
         """
 
     def close(self) -> None:

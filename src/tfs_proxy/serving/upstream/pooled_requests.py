@@ -8,7 +8,7 @@ generators, and options beyond params, data, json, headers and timeout.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from http.client import responses
@@ -48,7 +48,6 @@ class PooledRequests:
             for instance in instances
             for host in ("localhost", instance.host)
         }
-        self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
         """Take over `requests` in this process: its functions, and sessions without adapters of their own."""
@@ -64,19 +63,20 @@ class PooledRequests:
                 return _PoolAdapter(self, adapter)
             return adapter
 
-        self._replace(requests.api, "request", request)
-        self._replace(requests, "request", request)
-        self._replace(Session, "get_adapter", get_adapter)
+        requests.api.request = requests.request = request
+        Session.get_adapter = get_adapter  # type: ignore[assignment,method-assign]
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Install for the length of a block."""
+        plain_request = requests.api.request
+        plain_adapter = Session.get_adapter
         self.install()
         try:
             yield
         finally:
-            while self._undo:
-                self._undo.pop()()
+            requests.api.request = requests.request = plain_request
+            Session.get_adapter = plain_adapter  # type: ignore[method-assign]
 
     def send(self, prepared: PreparedRequest, timeout: Any) -> Response | None:
         """Answer a prepared request; None if it is none of ours, or an odd one.
@@ -131,11 +131,6 @@ class PooledRequests:
         if not isinstance(url, str) or not url.startswith(_SCHEME):
             return None
         return self._instances.get(_host(url))
-
-    def _replace(self, owner: Any, name: str, new: object) -> None:
-        old = getattr(owner, name)
-        setattr(owner, name, new)
-        self._undo.append(lambda: setattr(owner, name, old))
 
 
 class _PoolAdapter(BaseAdapter):

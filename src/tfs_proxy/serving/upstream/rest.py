@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
+from typing import Unpack
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from tfs_proxy.data.serving_json.requests import (
 from tfs_proxy.observe.logs.reasons import note_answer_of_model_server
 from tfs_proxy.observe.request_record import require_client
 from tfs_proxy.observe.traces import with_trace
-from tfs_proxy.serving.upstream.interface import JSON_HEADERS, ModelAnswer, Records
+from tfs_proxy.serving.upstream.interface import JSON_HEADERS, CallOptions, ModelAnswer, Records
 from tfs_proxy.serving.upstream.load_balancer import LoadBalancer
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import (
@@ -56,15 +57,7 @@ class RestUpstream:
         self.signature = self.signatures.get
         self.signatures_of = self.signatures.by_name
 
-    def predict(
-        self,
-        target: Target,
-        records: Records,
-        *,
-        instance: Instance | None = None,
-        timeout_seconds: float | None = None,
-        as_json: bool = False,  # noqa: ARG002 - there is no other way here
-    ) -> ModelAnswer:
+    def predict(self, target: Target, records: Records, **options: Unpack[CallOptions]) -> ModelAnswer:
         """Send TF Serving's JSON, or decoded records written in row form.
 
         If it names no signature and is refused, it is sent again with the model's default one, where that is
@@ -75,7 +68,7 @@ class RestUpstream:
         else:
             body = request_body(records, target.signature)
         path = f"{model_path(target)}:{target.method}"
-        answer = self._request("POST", path, body, instance, timeout_seconds)
+        answer = self._request("POST", path, body, options.get("instance"), options.get("timeout_seconds"))
         if answer.status == HTTPStatus.BAD_REQUEST and targeted(target, body).signature is None:
             try:
                 name = self.signature(target).name
@@ -83,7 +76,7 @@ class RestUpstream:
                 return answer
             if name != DEFAULT_SIGNATURE:
                 target = replace(target, signature=name)
-                return self.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
+                return self.predict(target, records, **options)
         return answer
 
     def relay(
