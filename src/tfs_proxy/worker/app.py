@@ -178,17 +178,16 @@ def _invocations(
         return ModelInvocations(deployment, bodies, plane)
     runner = ScriptRunner(script.path, OWN_ERRORS, app.watch)
     in_parts = False
-    if plane is None:
-        from tfs_proxy.serving.script.script_model import ModelFunctions, ScriptModel
-
-        assert isinstance(script, ScriptModel)  # noqa: S101 - there is no model server
-        functions: Functions = ModelFunctions(script, runner, deployment)
-    else:
+    if isinstance(script, Script):
         from tfs_proxy.serving.script.handlers import Handlers
 
-        assert isinstance(script, Script)  # noqa: S101 - there is a model server
-        functions = Handlers(script, runner, plane, deployment)
+        assert plane is not None  # noqa: S101 - handlers ask a model server
+        functions: Functions = Handlers(script, runner, plane, deployment)
         in_parts = script.reads_in_parts
+    else:
+        from tfs_proxy.serving.script.script_model import ModelFunctions
+
+        functions = ModelFunctions(script, runner, deployment)
     caller = ScriptCaller(functions)
     app.held.callback(caller.close)
     caller.begin()

@@ -19,7 +19,7 @@ from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.values import HeaderMap, custom_attributes, retargeted
 from tfs_proxy.serving.upstream.grpc_channels import Channels
 from tfs_proxy.serving.upstream.rest import model_path
-from tfs_proxy.values.deployment import Instance
+from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
 from tfs_proxy.values.signature import Signature, Target
@@ -43,17 +43,8 @@ class WorkerModels(Struct, frozen=True):
     plane: DataPlane
     """Data plane, which asks the models."""
 
-    models: Mapping[str, tuple[int, ...]]
-    """Version numbers, ascending, by model name."""
-
-    default_model: str
-    """Name of the model for requests that name none."""
-
-    timeout_seconds: float
-    """Limit of a call of the model server, which a script may read."""
-
-    model_dir: str = ""
-    """Folder of the archive."""
+    deployment: Deployment
+    """What is served."""
 
     channels: Channels = field(default_factory=Channels)
     """Channels of gRPC to the model servers."""
@@ -71,12 +62,12 @@ class ModelClient:
     @property
     def models(self) -> Mapping[str, tuple[int, ...]]:
         """Version numbers, ascending, by model name."""
-        return self._worker.models
+        return self._worker.deployment.models
 
     @property
     def model_dir(self) -> str:
         """Folder that is served: the unpacked archive, with ``code/`` in it."""
-        return self._worker.model_dir
+        return self._worker.deployment.model_dir
 
     @property
     def signature(self) -> Signature:
@@ -131,7 +122,7 @@ class WorkerContext(ModelClient):
     __slots__ = ()
 
     def __init__(self, worker: WorkerModels) -> None:
-        super().__init__(worker, Target(worker.default_model))
+        super().__init__(worker, Target(worker.deployment.default_model))
 
     @property
     def model_name(self) -> str:
@@ -157,7 +148,7 @@ class WorkerContext(ModelClient):
                 if time.monotonic() > deadline:
                     raise
             except UpstreamRefused as refused:
-                known = target.model in self._worker.models
+                known = target.model in self._worker.deployment.models
                 if refused.status not in LOADING or not known or time.monotonic() > deadline:
                     raise
             time.sleep(LOAD_PAUSE_SECONDS)
@@ -317,7 +308,7 @@ class Context(RequestContext, ModelClient):
         self.request_content_type = request.content_type or JSON
         self.accept_header = request.accept or JSON
         self.content_length = request.content_length
-        self.timeout = worker.timeout_seconds
+        self.timeout = worker.deployment.times.request_seconds
         self.request_id = current_id()
 
     @property

@@ -213,13 +213,7 @@ class Handlers:
     ) -> None:
         self.script = script
         self.runner = runner
-        self._worker = WorkerModels(
-            plane,
-            deployment.models,
-            deployment.default_model,
-            deployment.times.request_seconds,
-            deployment.model_dir,
-        )
+        self._worker = WorkerModels(plane, deployment)
 
     def begin(self) -> None:
         """Call the script's ``init(context)``; raises ScriptLoadError if that fails."""
@@ -248,7 +242,7 @@ class Handlers:
 
     def health_context(self) -> ModelClient:
         """Make a context of ``health``, with the default model."""
-        return ModelClient(self._worker, Target(self._worker.default_model))
+        return ModelClient(self._worker, Target(self._worker.deployment.default_model))
 
     def end(self) -> None:
         """Close what requests opened; idempotent."""

@@ -184,10 +184,14 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
     if function is None:
         return None
     count = len(PARAMETERS[name])
+
+    def without_context(*arguments: Any) -> Any:
+        return function(*arguments[:-1])
+
     try:
         signature = inspect.signature(function)
     except ValueError:  # some functions written in C have no signature
-        return lambda *arguments: function(*arguments[:-1])
+        return without_context
     if len(signature.parameters) == count + 1 and takes(signature, count + 1):
         return function
     if not takes(signature, count):
@@ -195,7 +199,7 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
             f"{module.__file__}: {name}{signature} can't be called with {count} arguments, "
             "or with those and a context."
         )
-    return lambda *arguments: function(*arguments[:-1])
+    return without_context
 
 
 class ModelFunctions:

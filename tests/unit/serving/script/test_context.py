@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.deployments import INSTANCE
+from support.deployments import INSTANCE, deployment
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.context import Context, ScriptRequest, WorkerModels
@@ -24,7 +24,7 @@ class FakeChannels:
 def context(target: Target | None = None, **headers: Any) -> tuple[Context, FakeChannels]:
     channels = FakeChannels()
     request = ScriptRequest(target or Target("half"), b"", **headers)
-    worker = WorkerModels(DataPlane(FakeUpstream()), {"half": (1, 2)}, "half", 60.0, channels=channels)  # type: ignore[arg-type]
+    worker = WorkerModels(DataPlane(FakeUpstream()), deployment("half"), channels)  # type: ignore[arg-type]
     return Context(request, INSTANCE, worker), channels
 
 
