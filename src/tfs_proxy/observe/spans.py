@@ -36,7 +36,6 @@ from tfs_proxy.wire.header_names import (
     IS_SAMPLED,
     TRACEPARENT,
     TRACESTATE,
-    X_RAY,
     wsgi_name,
 )
 from tfs_proxy.wire.routes import OTHER_METHOD, OTHER_ROUTE, PROBES, method_of, path_of, route_of
@@ -49,9 +48,7 @@ LIBRARIES = (
 )
 """Loggers that would repeat themselves with every batch."""
 
-_CARRIERS = tuple(
-    (name.lower(), wsgi_name(name)) for name in (TRACEPARENT, TRACESTATE, CUSTOM_ATTRIBUTES, X_RAY)
-)
+_CARRIERS = tuple((name.lower(), wsgi_name(name)) for name in (TRACEPARENT, TRACESTATE, CUSTOM_ATTRIBUTES))
 _MARK = wsgi_name(IS_SAMPLED)
 _CALLER = wsgi_name(CALLER)
 _NOTHING = Context()

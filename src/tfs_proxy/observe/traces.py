@@ -12,7 +12,7 @@ from math import ceil
 from tfs_proxy.values.attributes import attribute_pattern
 from tfs_proxy.values.deployment import TraceSampling
 from tfs_proxy.values.installation import how_to_install
-from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, TRACEPARENT, TRACESTATE, X_RAY
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, TRACEPARENT, TRACESTATE
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,6 @@ _STEPS = 10_000
 
 ANY_FLAGS = "([0-9a-f]{2})"
 SAMPLED_FLAGS = "([0-9a-f][13579bdf])"
-EITHER = "([01])"
-SAMPLED = "(1)"
 
 
 def trace_sampling(environ: Mapping[str, str]) -> TraceSampling | None:
@@ -108,34 +106,20 @@ def attributes_pattern(flags: str = ANY_FLAGS) -> str:
     return attribute_pattern(TRACEPARENT, traceparent_pattern(flags))
 
 
-def x_ray_pattern(sampled: str = EITHER) -> str:
-    """Pattern of the header of AWS's load balancers and X-Ray with a span and its sampling."""
-    trace_id = "(?!0{8}-0{24})([0-9a-f]{8})-([0-9a-f]{24})"
-    span_id = "(?!0{16})([0-9a-f]{16})"
-    fields = (f"Root=1-{trace_id}", f"Parent={span_id}", f"Sampled={sampled}")
-    return "^" + "".join(rf"(?=(?:.*;)? *{field} *(?:;|$))" for field in fields)
-
-
-_HEADER, _ATTRIBUTE, _X_RAY = map(re.compile, (header_pattern(), attributes_pattern(), x_ray_pattern()))
+_HEADER = re.compile(header_pattern())
+_ATTRIBUTE = re.compile(attributes_pattern())
 
 
 def parent_in(headers: Mapping[str, str]) -> Mapping[str, str]:
     """W3C's headers of a request's parent, among headers in lower case; a malformed one does not count.
 
-    ``traceparent`` comes before ``traceparent=`` in the custom attributes, and that before
-    ``X-Amzn-Trace-Id`` (docs/how-to/traces.md).
+    ``traceparent`` comes before ``traceparent=`` in the custom attributes (docs/how-to/traces.md).
     """
     if _HEADER.match(headers.get(TRACEPARENT, "")):
         return {name: headers[name] for name in (TRACEPARENT, TRACESTATE) if name in headers}
     if match := _ATTRIBUTE.match(headers.get(CUSTOM_ATTRIBUTES.lower(), "")):
-        trace_id, span_id, flags = match.groups()
-    elif match := _X_RAY.match(headers.get(X_RAY.lower(), "")):
-        epoch, unique, span_id, sampled = match.groups()
-        trace_id = epoch + unique
-        flags = f"0{sampled}"
-    else:
-        return {}
-    return {TRACEPARENT: f"00-{trace_id}-{span_id}-{flags}"}
+        return {TRACEPARENT: "00-" + "-".join(match.groups())}
+    return {}
 
 
 NO_HEADERS: Mapping[str, str] = {}

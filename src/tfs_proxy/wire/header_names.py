@@ -7,7 +7,6 @@ TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
 SAGEMAKER_PREFIX = "X-Amzn-SageMaker-"
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
-X_RAY = "X-Amzn-Trace-Id"
 
 INFERENCE_HEADER_LENGTH = "Inference-Header-Content-Length"
 """Number of bytes of JSON in a body of the Open Inference Protocol, before its binary data."""

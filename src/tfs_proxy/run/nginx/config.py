@@ -368,19 +368,12 @@ def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
     """Maps for requests with a parent, each of which leaves those without one to the map before it."""
     carriers = []
     if sampling.parents != "ignored":
-        flags = traces.SAMPLED_FLAGS, traces.ANY_FLAGS
         otherwise = "$trace_share"
-        for header, variable, pattern, (sampled, either) in (
-            (
-                header_names.X_RAY,
-                "$traced_by_x_ray",
-                traces.x_ray_pattern,
-                (traces.SAMPLED, traces.EITHER),
-            ),
-            (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", traces.attributes_pattern, flags),
-            (header_names.TRACEPARENT, "$traced", traces.header_pattern, flags),
+        for header, variable, pattern in (
+            (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", traces.attributes_pattern),
+            (header_names.TRACEPARENT, "$traced", traces.header_pattern),
         ):
-            carriers.append((header, variable, otherwise, pattern(sampled), pattern(either)))
+            carriers.append((header, variable, otherwise, pattern(traces.SAMPLED_FLAGS), pattern()))
             otherwise = variable
     return {
         "percent": f"{100 * marked_share(sampling):.2f}" if is_divided(sampling) else None,

@@ -30,7 +30,6 @@ from tfs_proxy.wire.header_names import (
     SAGEMAKER_PREFIX,
     TRACEPARENT,
     TRACESTATE,
-    X_RAY,
 )
 from tfs_proxy.wire.http_client import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -51,7 +50,7 @@ LONGEST_MESSAGE = 2048
 
 PLATFORM = SAGEMAKER_PREFIX.lower()
 ID_FIELD = REQUEST_ID.lower()
-HANDED_ON = ("content-type", "content-encoding", "accept", ID_FIELD, TRACEPARENT, TRACESTATE, X_RAY.lower())
+HANDED_ON = ("content-type", "content-encoding", "accept", ID_FIELD, TRACEPARENT, TRACESTATE)
 """Headers of a request for the stages, beside SageMaker's; the trace is read there."""
 
 COPIES = 2
