@@ -5,7 +5,7 @@ email package, which costs more than the model server's whole part of a small re
 """
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TypeVar
@@ -51,35 +51,6 @@ def read_response(receive: Receive) -> HttpResponse:
     keeps_connection = delimited and not rest and is_kept
     fields = {header.name: header.value for header in headers}
     return HttpResponse(status, body, fields, keeps_connection)
-
-
-class ComingAnswer(Struct, frozen=True):
-    """An answer whose body is still to be read; ``parts`` raise as `read_response` does."""
-
-    status: int
-    headers: Mapping[str, str]
-    parts: Iterator[bytes]
-    close: Callable[[], None] = lambda: None
-    """Drop the rest, from any thread; idempotent."""
-
-
-def read_coming(receive: Receive) -> ComingAnswer:
-    """Read the head of a response as `read_response` does; the body follows as parts, one for each chunk."""
-    _, status, headers, buffer = _final_head(receive)
-    fields = {header.name: header.value for header in headers}
-    return ComingAnswer(status, fields, _coming_parts(status, headers, buffer, receive))
-
-
-def _coming_parts(status: int, headers: "_Headers", buffer: bytes, receive: Receive) -> Iterator[bytes]:
-    codings = _values(headers, "transfer-encoding")
-    lengths = _values(headers, "content-length")
-    if [coding.lower() for coding in codings] == ["chunked"] and not lengths:
-        yield from _chunks(buffer, receive)
-    elif codings or lengths or status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
-        yield _read_body(status, headers, buffer, receive)[0]
-    else:
-        yield buffer
-        yield from iter(receive, b"")
 
 
 def _final_head(receive: Receive) -> "tuple[bytes, int, _Headers, bytes]":

@@ -5,21 +5,19 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from socket import SO_RCVTIMEO, SO_SNDTIMEO
-from typing import TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire import error_body
 from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp, set_timeout
-from tfs_proxy.wire.http_answer import BrokenAnswer, ComingAnswer, Receive, read_coming, read_response
+from tfs_proxy.wire.http_answer import BrokenAnswer, read_response
 from tfs_proxy.wire.http_messages import HttpResponse
 
 MOST_PAGE_BYTES = 64 << 20
@@ -33,7 +31,6 @@ _SMALL_BYTES = 1 << 16
 _AT_ONCE_BYTES = 1 << 12
 """PERF: size of a request that needs no timeout, since the kernel takes it at once on an idle connection."""
 
-Answer = TypeVar("Answer")
 Look = Callable[[], object]
 """Function that raises an exception once an answer is no longer wanted."""
 
@@ -71,26 +68,6 @@ class Deadline:
         return UpstreamTimeout(error_body.not_answered(self._server, self._seconds))
 
 
-class Patience(Struct, frozen=True):
-    """Time limits for the connection and for each later step, as in `requests`; None for no limit."""
-
-    connect_seconds: float | None
-    step_seconds: float | None
-
-    def to_write(self) -> float | None:
-        return self.step_seconds
-
-    def to_read(self) -> float | None:
-        """Seconds until more of the answer must come."""
-        return self.step_seconds
-
-    def restart(self) -> None:
-        """Do nothing: every step has its own time."""
-
-    def over(self) -> UpstreamTimeout:
-        return UpstreamTimeout(f"{error_body.MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
-
-
 class Exchange:
     """One request and its answer of at most ``most_bytes``, on any connection, within one limit of time.
 
@@ -104,7 +81,7 @@ class Exchange:
         server: str,
         head: bytes,
         body: bytes | Pieces,
-        limit: Deadline | Patience,
+        limit: Deadline,
         most_bytes: int,
         look: Look | None,
     ) -> None:
@@ -119,32 +96,14 @@ class Exchange:
     def streams(self) -> bool:
         return not isinstance(self._body, bytes)
 
-    def begin(self, connection: socket.socket) -> ComingAnswer:
-        """Send the request; its answer is read as it comes, and ends the connection.
-
-        Each of its parts may have ``most_bytes``.
-        """
-        answer = self.answered_on(connection, read_coming)
-        return replace(answer, parts=self._parts(answer), close=partial(_end, connection))
-
-    def _parts(self, answer: ComingAnswer) -> Iterator[bytes]:
-        try:
-            for part in answer.parts:
-                self._received = 0
-                yield part
-        except BrokenAnswer as error:
-            raise UpstreamUnavailable(error_body.connection_closed(self._server)) from error
-        finally:
-            _end(self._connection)
-
-    def answered_on(self, connection: socket.socket, read: Callable[[Receive], Answer]) -> Answer:
-        """Send the request, ``read`` the answer. Raises ConnectionError if none begins."""
+    def answered_on(self, connection: socket.socket) -> HttpResponse:
+        """Send the request, and read its answer. Raises ConnectionError if none begins."""
         self._connection = connection
         self._received = 0
         try:
             broken = self._send()
             try:
-                return read(self._receive)
+                return read_response(self._receive)
             except (ConnectionError, BrokenAnswer):
                 if broken is not None and not self._received:
                     raise broken from None
@@ -184,13 +143,13 @@ class Exchange:
     def _receive(self) -> bytes:
         left = self._limit.to_read()
         try:
-            while self._look is not None and (left is None or left > LOOK_SECONDS):
+            while self._look is not None and left > LOOK_SECONDS:
                 set_timeout(self._connection, LOOK_SECONDS, SO_RCVTIMEO)
                 with suppress(TimeoutError, BlockingIOError):
                     part = self._connection.recv(_READ_BYTES)
                     break
                 self._look()
-                left = None if left is None else left - LOOK_SECONDS
+                left -= LOOK_SECONDS
             else:
                 set_timeout(self._connection, left, SO_RCVTIMEO)
                 part = self._connection.recv(_READ_BYTES)
@@ -204,13 +163,6 @@ class Exchange:
         if self._received > self._most_bytes:
             raise AnswerTooLarge(error_body.answer_too_large(self._server, self._most_bytes))
         return part
-
-
-def _end(connection: socket.socket) -> None:
-    """Closes a connection from which another thread may be reading."""
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()
 
 
 class Timeouts(Struct, frozen=True):
@@ -262,7 +214,7 @@ class ConnectionPool:
         path: str,
         body: bytes | Pieces | None,
         headers: Mapping[str, str],
-        limit: float | Patience | None = None,
+        limit: float | None = None,
         look: Look | None = None,
     ) -> HttpResponse:
         """Sends one request and reads its answer; ``limit`` replaces the pool's own seconds.
@@ -272,20 +224,15 @@ class ConnectionPool:
         connection of its own, and never repeated. Raises NotReached if no connection opens,
         UpstreamUnavailable if one breaks, UpstreamTimeout if a part takes too long, and AnswerTooLarge.
         """
-        if isinstance(limit, Patience):
-            connect_seconds: float | None = limit.connect_seconds
-            within: Deadline | Patience = limit
-        else:
-            seconds = self._timeouts.call_seconds if limit is None else limit
-            connect_seconds = min(self._timeouts.connect_seconds, seconds)
-            within = Deadline(self._server, seconds, self._timeouts.write_seconds)
-        exchange = self._exchange(method, path, body, headers, within, look)
+        seconds = self._timeouts.call_seconds if limit is None else limit
+        deadline = Deadline(self._server, seconds, self._timeouts.write_seconds)
+        exchange = self._exchange(method, path, body, headers, deadline, look)
         kept = None if exchange.streams else self._take()
         if kept is not None:
             with suppress(ConnectionError):
                 return self._run(exchange, kept)
         try:
-            fresh = self._open(connect_seconds)
+            fresh = self._open(min(self._timeouts.connect_seconds, seconds))
         except NotReached as error:
             if kept is None:
                 raise
@@ -295,23 +242,6 @@ class ConnectionPool:
             return self._run(exchange, fresh)
         except ConnectionError as error:
             raise UpstreamUnavailable(error_body.connection_closed(self._server)) from error
-
-    def stream(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> ComingAnswer:
-        """POST on a connection of its own; returns once the answer's head is there.
-
-        The whole answer has so many seconds. It and its parts raise as `request` does.
-        """
-        deadline = Deadline(self._server, seconds, self._timeouts.write_seconds)
-        exchange = self._exchange("POST", path, body, headers, deadline)
-        connection = self._open(min(self._timeouts.connect_seconds, seconds))
-        try:
-            return exchange.begin(connection)
-        except ConnectionError as error:
-            connection.close()
-            raise UpstreamUnavailable(error_body.connection_closed(self._server)) from error
-        except BaseException:
-            connection.close()
-            raise
 
     def close(self) -> None:
         """Closes idle connections; others are closed when they are returned."""
@@ -325,8 +255,8 @@ class ConnectionPool:
         path: str,
         body: bytes | Pieces | None,
         headers: Mapping[str, str],
-        limit: Deadline | Patience,
-        look: Look | None = None,
+        limit: Deadline,
+        look: Look | None,
     ) -> Exchange:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         host = "" if "Host" in headers else self._host_header
@@ -337,7 +267,7 @@ class ConnectionPool:
         head = f"{method} {path} HTTP/1.1\r\n{host}{lines}\r\n".encode("latin-1")
         return Exchange(self._server, head, b"" if body is None else body, limit, self._most_bytes, look)
 
-    def _open(self, seconds: float | None) -> socket.socket:
+    def _open(self, seconds: float) -> socket.socket:
         try:
             return self._connect(self._host, self._port, seconds)
         except OSError as error:
@@ -358,7 +288,7 @@ class ConnectionPool:
         """One request on an open connection; ConnectionError means that no answer had begun."""
         keeps = False
         try:
-            response = exchange.answered_on(connection, read_response)
+            response = exchange.answered_on(connection)
             keeps = response.keeps_connection and not exchange.streams
         finally:
             if keeps and not self._closed and len(self._idle) < self._most_idle:

@@ -1,7 +1,6 @@
 """The limit of an answer: whatever way it takes to have no end, no more than the limit is read of it."""
 
 from collections.abc import Callable
-from itertools import islice
 from time import process_time
 
 import pytest
@@ -11,7 +10,7 @@ from support.running import LOOPBACK
 from tfs_proxy.serving.upstream.interface import TensorAnswer
 from tfs_proxy.values.errors import AnswerTooLarge, UpstreamError
 from tfs_proxy.wire.error_status import status_of_error
-from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.protos import PredictResponse, TensorProto
 from tfs_proxy.worker.translator.inference_messages import AskedModel, TranslatedRequest, infer_answer
 
@@ -20,28 +19,14 @@ MEGABYTE = 1 << 20
 
 @pytest.mark.parametrize("way", ENDLESS)
 def test_an_answer_that_never_ends_is_refused_at_the_limit(way: str) -> None:
-    """Also if each step alone has a time, as in `requests`; it is a 502."""
+    """It is a 502."""
     with endless_server(way) as port:
         pool = ConnectionPool(LOOPBACK, port, Timeouts(20), server="It", most_bytes=MEGABYTE)
         with pytest.raises(
             AnswerTooLarge, match=r"It's answer is over 1 MB\. TFS_PROXY_MAX_ANSWER_MB"
         ) as raised:
             pool.request("POST", "/", b"{}", {})
-        with pytest.raises(AnswerTooLarge):
-            pool.request("POST", "/", b"{}", {}, Patience(5, 5))
     assert status_of_error(raised.value) == 502
-
-
-def test_a_stream_is_as_long_as_it_likes() -> None:
-    """Only what is one part has the limit."""
-    with endless_server() as port:
-        coming = ConnectionPool(LOOPBACK, port, Timeouts(20), most_bytes=MEGABYTE).stream("/", b"{}", {}, 20)
-        assert sum(map(len, islice(coming.parts, 64))) == 4 * MEGABYTE
-        coming.close()
-    with endless_server("one chunk") as port, pytest.raises(AnswerTooLarge):
-        next(
-            ConnectionPool(LOOPBACK, port, Timeouts(20), most_bytes=MEGABYTE).stream("/", b"{}", {}, 20).parts
-        )
 
 
 def translated(message: bytes) -> bytes:

@@ -27,7 +27,6 @@ from tfs_proxy.observe.request_record import require_client
 from tfs_proxy.serving.upstream.rest import RestUpstream
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import AnswerTooLarge, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.wire.http_client import Patience
 from tfs_proxy.wire.http_messages import HttpResponse
 
 _METHODS = {"GET", "POST"}
@@ -35,6 +34,9 @@ _OPTIONS = {"params", "data", "json", "headers", "timeout"}
 _KEPT = "keep-alive"
 _LEFT_TO_REQUESTS = {"host", "transfer-encoding", "expect"}
 _SCHEME = "http://"
+_LONGEST_SECONDS = 86_400.0
+"""Time for the answer to a call without a limit of its own."""
+
 _DEFAULT_HEADERS = default_headers()
 
 
@@ -81,13 +83,14 @@ class PooledRequests:
     def send(self, prepared: PreparedRequest, timeout: Any) -> Response | None:
         """Answer a prepared request; None if it is none of ours, or an odd one.
 
-        Raises exceptions of `requests`: ConnectionError, ReadTimeout.
+        The timeout between two reads is that for the whole answer here. Raises exceptions of `requests`:
+        ConnectionError, ReadTimeout.
         """
         instance = self._instance(prepared.url)
-        patience = _patience(timeout)
+        seconds = _seconds(timeout)
         headers = _plain_headers(prepared.headers, _host(prepared.url))
         body = prepared.body
-        if instance is None or patience is None or headers is None or prepared.method not in _METHODS:
+        if instance is None or seconds is None or headers is None or prepared.method not in _METHODS:
             return None
         if not isinstance(body, (str, bytes, type(None))):
             return None
@@ -97,7 +100,7 @@ class PooledRequests:
         began = time.perf_counter()
         require_client()
         try:
-            reply = self._rest.relay(instance, prepared.method, prepared.path_url, content, headers, patience)
+            reply = self._rest.relay(instance, prepared.method, prepared.path_url, content, headers, seconds)
         except UpstreamTimeout as error:
             raise requests.exceptions.ReadTimeout(error, request=prepared) from error
         except (UpstreamUnavailable, AnswerTooLarge) as error:
@@ -165,14 +168,14 @@ def _host(url: str | None) -> str:
     return (url or "")[len(_SCHEME) :].partition("/")[0]
 
 
-def _patience(timeout: Any) -> Patience | None:
-    """Seconds to connect and for each step, from the timeout of `requests`; None for anything else."""
+def _seconds(timeout: Any) -> float | None:
+    """Seconds for the answer, from the timeout of `requests`; None for what it would refuse."""
     pair = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     if len(pair) != 2 or any(type(seconds) not in {int, float, type(None)} for seconds in pair):  # noqa: PLR2004
         return None
     if any(seconds is not None and seconds <= 0 for seconds in pair):
         return None
-    return Patience(*pair)
+    return _LONGEST_SECONDS if pair[1] is None else min(pair[1], _LONGEST_SECONDS)
 
 
 def _plain_headers(headers: Mapping[str, Any], host: str) -> Mapping[str, str] | None:

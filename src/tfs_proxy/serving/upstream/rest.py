@@ -32,7 +32,7 @@ from tfs_proxy.values.errors import (
 )
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target, default_signature
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
-from tfs_proxy.wire.http_client import ConnectionPool, Patience, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
 from tfs_proxy.wire.http_messages import HttpResponse
 
 PROBE_SECONDS = 2.0
@@ -86,14 +86,14 @@ class RestUpstream:
         path: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        patience: Patience,
+        seconds: float,
     ) -> HttpResponse:
-        """Pass a request on to ``instance``, or to another one if it is down."""
+        """Pass a request on to ``instance``, or to another one if it is down; each has ``seconds``."""
         headers = with_trace(headers)
         return self._load_balancer.send(
             instance,
             lambda chosen: self._connections[chosen].request(
-                method, path, body, headers, patience, require_client
+                method, path, body, headers, seconds, require_client
             ),
         )
 

@@ -4,23 +4,31 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Self, TypeVar
 
 from tfs_proxy.run.pipeline.passage import Container
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, AwsError, model_error, refused
-from tfs_proxy.values.errors import ArchiveError, SettingsError, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import (
+    ArchiveError,
+    NotReached,
+    SettingsError,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from tfs_proxy.wire.connect import authority
-from tfs_proxy.wire.error_body import error_text
-from tfs_proxy.wire.http_answer import ComingAnswer
-from tfs_proxy.wire.http_client import get_async
+from tfs_proxy.wire.error_body import connection_closed, error_text, not_reached
+from tfs_proxy.wire.http_client import Deadline, get_async
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import JSON
 from tfs_proxy.wire.s3_client import S3_SCHEME
@@ -33,27 +41,88 @@ PING_SECONDS = 2.0
 LOAD_SECONDS = 360.0
 """Limit for a load (docs/reference/sagemaker.md)."""
 
+CONNECT_SECONDS = 5.0
+PART_BYTES = 1 << 16
+"""Size of the largest part of an answer that is passed on as it comes."""
 
-class ComingParts:
-    """The parts of an answer, for which ``threads`` wait."""
+Result = TypeVar("Result")
 
-    def __init__(self, answer: ComingAnswer, threads: Executor) -> None:
-        self._answer = answer
+
+class ComingAnswer:
+    """A POST to ``container``, for whose answer ``threads`` wait: its parts are read as they come.
+
+    The whole answer has ``seconds``. All that waits raises UpstreamError.
+    """
+
+    def __init__(self, container: Container, threads: Executor, seconds: float) -> None:
+        self._name = container.name
         self._threads = threads
+        self._deadline = Deadline(container.name, seconds, seconds)
+        self._connection = HTTPConnection(container.host, container.port, min(CONNECT_SECONDS, seconds))
+        self._socket: socket.socket | None = None
+        self._answer: HTTPResponse | None = None
+
+    async def begin(self, path: str, body: bytes, headers: Mapping[str, str]) -> StreamedResponse:
+        """The answer, once its head is there."""
+        try:
+            answer = await self._in_thread(partial(self._post, path, body, headers))
+        except BaseException:
+            await self.aclose()
+            raise
+        return StreamedResponse(answer.status, self, dict(answer.headers.items()))
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
-        loop = asyncio.get_running_loop()
-        part = await loop.run_in_executor(self._threads, next, self._answer.parts, None)
-        if part is None:
+        part = await self._in_thread(self._read)
+        if not part:
             raise StopAsyncIteration
         return part
 
     async def aclose(self) -> None:
-        """Closes the connection; the rest of the answer is lost."""
-        self._answer.close()
+        """Close the connection, from which a thread may be reading; the rest of the answer is lost."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+        if self._answer is not None:
+            self._answer.close()
+
+    async def _in_thread(self, step: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._within_time, step)
+
+    def _within_time(self, step: Callable[[], Result]) -> Result:
+        try:
+            return step()
+        except TimeoutError as error:
+            raise self._deadline.over() from error
+        except (OSError, HTTPException) as error:
+            raise UpstreamUnavailable(connection_closed(self._name)) from error
+
+    def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> HTTPResponse:
+        try:
+            self._connection.connect()
+        except OSError as error:
+            raise NotReached(not_reached(self._name)) from error
+        self._socket = self._connection.sock
+        self._socket.settimeout(self._deadline.to_read())
+        self._connection.putrequest("POST", path, skip_accept_encoding=True)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self._connection.putheader(name, value)
+        self._connection.endheaders(body)
+        self._answer = self._connection.getresponse()
+        return self._answer
+
+    def _read(self) -> bytes:
+        """Read the next bytes of the answer, b"" at its end."""
+        if self._answer is None or self._socket is None or self._answer.isclosed():
+            return b""
+        self._socket.settimeout(self._deadline.to_read())
+        part = self._answer.read1(PART_BYTES)
+        if not part and self._answer.length:
+            raise IncompleteRead(part)
+        return part
 
 
 class HostedContainer(Container):
@@ -102,9 +171,7 @@ class HostedContainer(Container):
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> StreamedResponse:
         """Its answer to a POST as it comes, of any status. It and its parts raise UpstreamError."""
-        send = partial(self._connections.stream, path, body, headers, seconds)
-        answer = await asyncio.get_running_loop().run_in_executor(self._threads, send)
-        return StreamedResponse(answer.status, ComingParts(answer, self._threads), answer.headers)
+        return await ComingAnswer(self, self._threads, seconds).begin(path, body, headers)
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, then SIGKILL after ``seconds``; does nothing to one that this process has not started."""
