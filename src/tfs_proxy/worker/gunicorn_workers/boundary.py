@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
+
+from msgspec import Struct
 
 from tfs_proxy.observe.begun_requests import BegunRequests
 from tfs_proxy.observe.logs.reasons import note_refusal
@@ -82,11 +84,30 @@ class RequestObserver(Protocol):
         """Note the end of a request, in any thread: its answer is sent, or its client is gone."""
 
 
+class FromNginx(Struct, frozen=True):
+    """Words of nginx about a request, in a header of its own; empty without nginx."""
+
+    id: str = ""
+    """Id under which the request is noted as begun."""
+
+    sent_at: float | None = None
+    """Time at which nginx sent it here, in seconds since 1970."""
+
+    before: str = ""
+    """`AGAIN` or `SENT` if someone had the request before."""
+
+    @classmethod
+    def read(cls, environ: dict[str, Any]) -> Self:
+        """Take the header out of a request's environ."""
+        nginx_id, _, rest = environ.pop(_NOTED, "").partition(" ")
+        sent_at, _, before = rest.partition(" ")
+        return cls(nginx_id, float(sent_at) if sent_at else None, before)
+
+
 class RequestBoundary:
     """Wrapper of ``app``: WSGI, with an `Exchange` for each request.
 
-    Behind nginx, which gets ``headers_for_nginx``, a request comes with its id, and the time at which it was
-    sent here; without nginx they are None.
+    Behind nginx, which gets ``headers_for_nginx``, a request comes with its words; without it they are None.
     """
 
     def __init__(
@@ -106,29 +127,29 @@ class RequestBoundary:
         self._begin_observers = [observer for observer in observers if hasattr(observer, "begin")]
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        noted = environ.pop(_NOTED, "")
-        if self.headers_for_nginx is None:  # it comes from a client
-            noted = ""
-        nginx_id, _, rest = noted.partition(" ")
-        sent_at, _, before = rest.partition(" ")
-        # nginx has chosen the id already.
-        request_id = environ.get(_CLIENT_ID) if self.headers_for_nginx else None
+        request_id = None
+        if self.headers_for_nginx is None:
+            environ.pop(_NOTED, None)  # it comes from a client
+            said = FromNginx()
+        else:
+            said = FromNginx.read(environ)
+            request_id = environ.get(_CLIENT_ID)  # nginx has chosen it already
         if not request_id:
             request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
             environ[_CLIENT_ID] = request_id
         target = environ.get("RAW_URI") or environ["PATH_INFO"]
         record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
         # Both include the time in the accept queue, and until a thread was free.
-        if sent_at:
-            # nginx's clock moves once for each round of its loop, in whole milliseconds.
-            record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
-        else:
+        if said.sent_at is None:
             record.seconds[WAIT] = since_last_data(environ.get(SOCKET))
+        else:
+            # nginx's clock moves once for each round of its loop, in whole milliseconds.
+            record.seconds[WAIT] = max(time.time() - said.sent_at - HALF_A_TICK_SECONDS, 0.0)
         record.seen = record.began - record.seconds[WAIT]
         record.hung_up = partial(has_hung_up, environ.get(SOCKET), environ.get("SERVER_PROTOCOL"))
         set_current_request(record)
-        app = self._app_for(record, nginx_id, before)
-        exchange = Exchange(self, record, environ, start_response, self.begun.begin(nginx_id))
+        app = self._app_for(record, said)
+        exchange = Exchange(self, record, environ, start_response, self.begun.begin(said.id))
         self._watch.serve(exchange)
         try:
             for observer in self._begin_observers:
@@ -136,16 +157,16 @@ class RequestBoundary:
                     observer.begin(record, environ)
                 except Exception:
                     log.exception("%s failed as a request began", type(observer).__name__)
-            with sent_before() if before == SENT else WITHIN_ANOTHER:
+            with sent_before() if said.before == SENT else WITHIN_ANOTHER:
                 exchange.pieces = app(environ, exchange.start)
         except BaseException as error:
             exchange.fail(error)
             raise
         return exchange
 
-    def _app_for(self, record: RequestRecord, nginx_id: str, before: str) -> WsgiApp:
+    def _app_for(self, record: RequestRecord, said: FromNginx) -> WsgiApp:
         """Application for a request, or what answers in its place if it is not to begin."""
-        if before == AGAIN and self.begun.has(nginx_id):
+        if said.before == AGAIN and self.begun.has(said.id):
             return partial(refuse, "502 Bad Gateway", WORKER_DIED)
         if record.lost_in(WAIT):
             return partial(refuse, f"{CLIENT_GONE} Client Closed Request", record.gone)
