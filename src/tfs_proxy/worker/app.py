@@ -88,11 +88,7 @@ class Entrance:
 
 
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
-    """Application with its open resources, and the ``watch`` over the calls of its script.
-
-    ``known`` has the models by which requests are counted. ``first_call`` runs if the model has recorded
-    requests, ``health`` is the script's own.
-    """
+    """Application with its open resources, ``held`` to its end; a `WorkerApp`."""
 
     first_call: Thread | None = None
     health: ScriptHealth | None = None

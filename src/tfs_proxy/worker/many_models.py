@@ -61,7 +61,7 @@ class _ModelApp:
 class ManyModelsApp:
     """WSGI app that passes each request to its model's; ``folder`` has the workspace of each by name.
 
-    It has the attributes that a worker needs of an app; nothing of it runs a script.
+    Nothing of it runs a script.
     """
 
     def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:

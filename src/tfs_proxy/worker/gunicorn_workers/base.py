@@ -12,10 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from threading import Thread
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from gunicorn.workers.base import Worker
 
@@ -23,14 +22,12 @@ from tfs_proxy.observe.begun_requests import BegunRequests
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
 from tfs_proxy.observe.stage_counts import StageCounts
-from tfs_proxy.serving.script.deadline import DeadlineWatch, Lane, own_part
-from tfs_proxy.serving.script.health import ScriptHealth
+from tfs_proxy.serving.script.deadline import Lane, own_part
 from tfs_proxy.serving.upstream.instances import fetch_deployment
-from tfs_proxy.settings.parsers import access_log
 from tfs_proxy.settings.worker_environment import worker_workspace
 from tfs_proxy.values.deployment import BootFailure, WorkerOrder, WorkerPhase, WorkerState
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
-from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary, RequestObserver
+from tfs_proxy.worker.gunicorn_workers.boundary import NotLoaded, RequestBoundary, WorkerApp
 from tfs_proxy.worker.gunicorn_workers.refusals import (
     OUR_FAULT,
     OUT_OF_TIME,
@@ -39,16 +36,10 @@ from tfs_proxy.worker.gunicorn_workers.refusals import (
 )
 from tfs_proxy.worker.gunicorn_workers.reports import Loading, Reports, boot_failure
 from tfs_proxy.worker.gunicorn_workers.request_observers import (
-    OwnLines,
+    Observers,
     WorkerLog,
-    request_spans,
-    stages_for_nginx,
+    observers_for,
 )
-
-if TYPE_CHECKING:
-    from tfs_proxy.worker.app import ContainerApp
-    from tfs_proxy.worker.capturing import Capture
-    from tfs_proxy.worker.many_models import ManyModelsApp
 
 log = logging.getLogger(__name__)
 
@@ -91,23 +82,14 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     loading: Loading | None = None
     """Time limit and place of the load; None once it has ended."""
 
-    watch = DeadlineWatch()
-    """Watch over calls of the script that take too long."""
-
-    first_call: Thread | None = None
-    """Thread of the script's ``init``; None without one."""
-
-    health: ScriptHealth | None = None
-    """Watch over the script's own health; None if it tells nothing of it."""
+    served: WorkerApp = NotLoaded()
+    """Application without what stands around it."""
 
     begun: BegunRequests | None = None
     """Record of requests that have begun; None until the application is loaded."""
 
-    lines: OwnLines | None = None
-    """Writer of the lines of requests; None behind nginx, which counts and logs them."""
-
-    capture: "Capture | None" = None
-    """Data capture; None if it is off."""
+    observers = Observers()
+    """Observers that the deployment asks for; none until it is known."""
 
     @property
     def most_hanging(self) -> int:
@@ -119,7 +101,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         workspace = worker_workspace()
         printed = WorkerLog(self.log.error_log)
         stages = StageCounts()
-        observers: list[RequestObserver] = [printed, stages]
         self.closing = ExitStack()
         self.closing.callback(printed.finish)
         self.reports = Reports(workspace.control_socket, self.state, self._tick, self._obey, stages)
@@ -127,17 +108,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.reports.start()
             self.phase = WorkerPhase.LOADS
             deployment = fetch_deployment(workspace.control_socket)
-            wanted = access_log(deployment.observation.access_log)
-            if (spans := request_spans(deployment)) is not None:
-                observers.insert(0, spans)
-                self.closing.callback(spans.close)
-            if deployment.observation.counts_requests:
-                self.lines = OwnLines(workspace.requests, wanted)
-                observers.append(self.lines)
-            if deployment.observation.capture is not None:
-                from tfs_proxy.worker.capturing import Capture
-
-                self.capture = Capture(deployment.observation.capture)
+            self.observers = observers_for(deployment, workspace)
             limit_seconds = deployment.times.load_seconds
             until = time.monotonic() + limit_seconds
             self.loading = Loading(self.new_lane(), deployment.script_folder, limit_seconds, until)
@@ -145,17 +116,19 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
         self.loading = None
-        app: ContainerApp | ManyModelsApp = self.wsgi
-        self.closing.callback(app.close)
-        stages.set_models(app.known)
-        self.watch = app.watch
-        self.first_call = app.first_call
-        self.health = app.health
+        if self.observers.spans is not None:
+            self.closing.callback(self.observers.spans.close)
+        self.served = self.wsgi
+        self.closing.callback(self.served.close)
+        stages.set_models(self.served.known)
         self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.closing.callback(self.begun.close)
-        captured = app if self.capture is None else self.capture.around(app)
-        headers = partial(stages_for_nginx, wanted) if self.lines is None else None
-        self.wsgi = RequestBoundary(captured, self.begun, app.watch, observers, headers_for_nginx=headers)
+        asked = self.observers
+        captured = self.wsgi if asked.capture is None else asked.capture.around(self.wsgi)
+        observers = asked.beside(printed, stages)
+        self.wsgi = RequestBoundary(
+            captured, self.begun, self.served.watch, observers, headers_for_nginx=asked.headers_for_nginx
+        )
 
     def give_up(self, error: Exception) -> NoReturn:
         """Keep this worker's place for a while without the application; then gunicorn starts another one.
@@ -174,18 +147,19 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def run(self) -> None:
         """Report that it is ready, wait until everything else is, then serve."""
         if not self.reports.deliver():
-            while self.alive and self.first_call is not None and self.first_call.is_alive():
-                self.first_call.join(FIRST_CALL_TICK_SECONDS)
+            first_call = self.served.first_call
+            while self.alive and first_call is not None and first_call.is_alive():
+                first_call.join(FIRST_CALL_TICK_SECONDS)
         self.phase = WorkerPhase.SERVES
         while self.alive and not self.reports.deliver():
             time.sleep(PAUSE_SECONDS)
-        self.watch.start(self.new_lane, self.replace_thread)
+        self.served.watch.start(self.new_lane, self.replace_thread)
         self.serve()
         # If the supervisor kills the worker, this is not reached.
-        if self.capture is not None:
-            self.capture.close()
+        if self.observers.capture is not None:
+            self.observers.capture.close()
         self.reports.send_last()
-        if self.watch.hangs:
+        if self.served.watch.hangs:
             log.info("all other requests have been answered: this worker ends")
             closing = Thread(target=self.closing.close, name="closing", daemon=True)
             closing.start()
@@ -204,7 +178,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Do nothing: the supervisor hears this worker, and not gunicorn's master."""
 
     def state(self) -> WorkerState:
-        watch = self.watch
+        watch = self.served.watch
+        capture = self.observers.capture
+        health = self.served.health
         loading = self.loading
         answered = watch.answered
         watch.answered = False
@@ -218,34 +194,37 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             answered=answered,
             failure=self.failure,
             problem="" if self.begun is None else self.begun.problem(),
-            captured=0 if self.capture is None else self.capture.written,
-            uncaptured=0 if self.capture is None else self.capture.dropped,
-            health=None if self.health is None else self.health.take(),
+            captured=0 if capture is None else capture.written,
+            uncaptured=0 if capture is None else capture.dropped,
+            health=None if health is None else health.take(),
         )
 
     def _tick(self) -> None:
         """Work between requests, in the thread of the reports."""
         if self.loading is not None and self.loading.is_late():
             end_now(1)
-        if self.watch.hangs:
+        if self.served.watch.hangs:
             os.ftruncate(self.tmp.fileno(), 1)  # has gunicorn's master start another worker
 
     def _obey(self, order: WorkerOrder) -> None:
         """Ask the script for its health, or end once all requests whose calls don't hang are answered."""
-        if order is WorkerOrder.ASK and self.health is not None:
-            self.health.ask()
+        if order is WorkerOrder.ASK and self.served.health is not None:
+            self.served.health.ask()
         if order is WorkerOrder.LEAVE and self.alive:
             log.warning("worker %d has calls that hang, and ends: another one serves in its place", self.pid)
-            self.cfg.set("graceful_timeout", max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds)))
+            self.cfg.set(
+                "graceful_timeout", max(self.cfg.graceful_timeout, math.ceil(self.served.watch.seconds))
+            )
             os.kill(os.getpid(), signal.SIGTERM)
 
     def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer requests that gunicorn refuses itself, without repeating the client's text."""
         refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
-        if self.lines is not None and is_refused_by_gunicorn(error) and current_request() is None:
+        lines = self.observers.lines
+        if lines is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             request = FinishedRequest(method, refused.status, 0.0, target, reason=refused.text)
-            self.lines.refuse(request, _id_of(req))
+            lines.refuse(request, _id_of(req))
         if refused in {OUR_FAULT, OUT_OF_TIME}:
             log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
         else:

@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -34,6 +34,7 @@ from tfs_proxy.observe.request_record import (
     set_current_request,
 )
 from tfs_proxy.serving.script.deadline import WITHIN_ANOTHER, DeadlineWatch
+from tfs_proxy.serving.script.health import ScriptHealth
 from tfs_proxy.serving.upstream.recovery import sent_before
 from tfs_proxy.wire.connect import ESTABLISHED
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
@@ -82,6 +83,37 @@ class RequestObserver(Protocol):
 
     def note_end(self, record: RequestRecord) -> None:
         """Note the end of a request, in any thread: its answer is sent, or its client is gone."""
+
+
+class WorkerApp(Protocol):
+    """Application of a worker, which gunicorn calls by WSGI."""
+
+    watch: DeadlineWatch
+    """Watch over calls of the script that take too long."""
+
+    known: Container[str]
+    """Names of the models by which requests are counted."""
+
+    first_call: threading.Thread | None
+    """Thread of the calls before the first request, from a model's recorded ones; None without any."""
+
+    health: ScriptHealth | None
+    """Watch over the script's own health; None if it tells nothing of it."""
+
+    def close(self) -> None:
+        """Close the application after its last request; idempotent."""
+
+
+class NotLoaded(WorkerApp):
+    """Application of a worker that has none yet."""
+
+    watch = DeadlineWatch()
+    known = ()
+    first_call = None
+    health = None
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
 
 
 class FromNginx(Struct, frozen=True):

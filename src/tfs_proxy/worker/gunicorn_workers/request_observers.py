@@ -7,8 +7,11 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tfs_proxy.observe.line_file import appending
 from tfs_proxy.observe.logs.access import (
@@ -23,13 +26,16 @@ from tfs_proxy.observe.logs.printed import print_to
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.observe.request_record import RequestRecord, handling
 from tfs_proxy.observe.traces import is_divided
-from tfs_proxy.settings.parsers import AccessLog
+from tfs_proxy.settings.parsers import AccessLog, access_log
 from tfs_proxy.settings.settings import inherited_environment
 from tfs_proxy.values.deployment import Deployment
+from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.header_names import STAGE_TIMES
+from tfs_proxy.worker.gunicorn_workers.boundary import HeadersForNginx, RequestObserver
 
 if TYPE_CHECKING:
     from tfs_proxy.observe.spans import RequestSpans
+    from tfs_proxy.worker.capturing import Capture
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +98,41 @@ class OwnLines:
 def stages_for_nginx(wanted: AccessLog, record: RequestRecord) -> Sequence[tuple[str, str]]:
     """Header that tells nginx the stages of a request that may get a line."""
     return ((STAGE_TIMES, stages_text(record)),) if needs_stages(record, wanted) else ()
+
+
+class Observers(Struct, frozen=True):
+    """Observers that a deployment asks for; None for those that it does not."""
+
+    spans: "RequestSpans | None" = None
+    """Traces of requests."""
+
+    lines: OwnLines | None = None
+    """Writer of the lines of requests; None behind nginx, which counts and logs them."""
+
+    capture: "Capture | None" = None
+    """Data capture."""
+
+    headers_for_nginx: HeadersForNginx | None = None
+    """Maker of the headers with which nginx logs an answer; None without nginx."""
+
+    def beside(self, *own: RequestObserver) -> Sequence[RequestObserver]:
+        """These and a worker's ``own``; spans end first."""
+        every = (self.spans, *own, self.lines)
+        return [observer for observer in every if observer is not None]
+
+
+def observers_for(deployment: Deployment, workspace: Workspace) -> Observers:
+    """Make the observers that a worker has by its deployment, which begin at once."""
+    observation = deployment.observation
+    wanted = access_log(observation.access_log)
+    capture = None
+    if observation.capture is not None:
+        from tfs_proxy.worker.capturing import Capture
+
+        capture = Capture(observation.capture)
+    lines = OwnLines(workspace.requests, wanted) if observation.counts_requests else None
+    headers = None if observation.counts_requests else partial(stages_for_nginx, wanted)
+    return Observers(request_spans(deployment), lines, capture, headers)
 
 
 def request_spans(deployment: Deployment) -> "RequestSpans | None":

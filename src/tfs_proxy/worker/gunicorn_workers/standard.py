@@ -23,7 +23,7 @@ class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[mis
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """At the end wait for no call that hangs: its request was answered."""
         super().wait_for_and_dispatch_events(timeout)
-        if not self.alive and self.nr_conns <= self.watch.hanging:
+        if not self.alive and self.nr_conns <= self.served.watch.hanging:
             self.nr_conns = 0
 
 
@@ -38,6 +38,6 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End after the request in progress; at once if that one hangs."""
-        if self.watch.hanging:
+        if self.served.watch.hanging:
             end_now()
         super().handle_exit(sig, frame)

@@ -201,7 +201,9 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
 
     def init_process(self) -> None:
         """Prepare, then load the application and run."""
-        self._poller = Poller(self._serve_descriptor, lambda: int(self.cfg.threads) + self.watch.hanging)
+        self._poller = Poller(
+            self._serve_descriptor, lambda: int(self.cfg.threads) + self.served.watch.hanging
+        )
         self._connections = KeptConnections(self._poller)
         self._most = min(self.cfg.worker_connections, most_descriptors() // 2)
         self._is_logged = self.log.access_log_enabled
@@ -229,7 +231,7 @@ class ThreadWorker(ContainerWorker, Worker):  # type: ignore[misc]  # gunicorn h
             listener.close()
         began = time.monotonic()
         while (
-            self._connections.count > self.watch.hanging
+            self._connections.count > self.served.watch.hanging
             and time.monotonic() < began + self.cfg.graceful_timeout
         ):
             time.sleep(DRAIN_TICK_SECONDS)
