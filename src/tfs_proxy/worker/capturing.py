@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,12 +14,12 @@ from typing import Any
 from uuid import uuid4
 
 from tfs_proxy.data.capture import ENDING, CapturedRequest, line_of
+from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.values.deployment import CaptureOptions
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, SERVED_NAME, wsgi_name
 from tfs_proxy.wire.routes import INVOCATIONS
 from tfs_proxy.worker.body import BODY
-from tfs_proxy.worker.gunicorn_workers.boundary import WsgiApp
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _NAME, _ATTRIBUTES, _INFERENCE_ID = map(wsgi_name, (SERVED_NAME, CUSTOM_ATTRIBUT
 
 
 class Capture:
-    """Writer of calls that it chooses into files; ``written`` and ``dropped`` count them.
+    """Observer of requests that writes calls it chooses into files; ``written`` and ``dropped`` count them.
 
     Its queue has the model of a call, "" if there is only one, its line, and the memory taken for it.
     """
@@ -55,21 +55,20 @@ class Capture:
         self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
         self._thread.start()
 
-    def around(self, app: WsgiApp) -> WsgiApp:
-        """Wrap ``app``, whose calls these are.
+    def begin(self, _record: RequestRecord, environ: dict[str, Any]) -> "Copy | None":
+        """Begin the copy of a call; None for one that is not chosen."""
+        share = self._options.percent / 100
+        if environ["PATH_INFO"] != INVOCATIONS.path or random.random() >= share:  # noqa: S311
+            return None
+        environ[BODY] = None
+        return Copy(self, environ, environ.get(_NAME, "") if self._options.of_many else "")
 
-        Failures are not recorded, nor answers that break off, nor bodies that a script reads in parts.
-        """
+    def note_end(self, record: RequestRecord) -> None:
+        """Do nothing: a call is recorded once its answer has been sent."""
 
-        def chosen(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-            share = self._options.percent / 100
-            if environ["PATH_INFO"] != INVOCATIONS.path or random.random() >= share:  # noqa: S311
-                return app(environ, start_response)
-            answer = self._copied(app, environ, start_response)
-            next(answer)  # the application answers; from here on, `close` ends this generator
-            return answer
-
-        return chosen
+    def write(self, model: str, line: bytes, taken: int) -> None:
+        """Write the line of a call, whose memory is given back then."""
+        self._queue.put((model, line, taken))
 
     def close(self) -> None:
         """Write what is queued, for a while. A process that a script has forked has no thread to do so."""
@@ -79,46 +78,7 @@ class Capture:
         if self._thread.is_alive():
             log.warning("data capture: %d request(s) are lost at the end", self._queue.qsize())
 
-    def _copied(
-        self, app: WsgiApp, environ: dict[str, Any], start_response: Callable[..., Any]
-    ) -> Iterator[bytes]:
-        """Yield an empty piece, then those of the answer; each is sent when the next one is asked for."""
-        began: list[Any] = []
-
-        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            began[:] = status, {name.lower(): value for name, value in headers}
-            return start_response(status, headers, *exc_info)
-
-        model = environ.get(_NAME, "") if self._options.of_many else ""
-        environ[BODY] = None
-        pieces = app(environ, start)
-        copy: list[bytes] = []
-        taken = 0
-        try:
-            yield b""
-            status, headers = began
-            body = environ[BODY]
-            is_kept = status < "400" and body is not None and self._take(PIECE_BYTES + len(body))
-            taken = PIECE_BYTES + len(body) if is_kept else 0
-            for piece in pieces:
-                is_kept = is_kept and self._take(PIECE_BYTES + len(piece))
-                if is_kept:
-                    copy.append(piece)
-                    taken += PIECE_BYTES + len(piece)
-                yield piece
-            if is_kept:
-                request = CapturedRequest(body, environ.get("CONTENT_TYPE"), environ.get(_ATTRIBUTES))
-                line = line_of(
-                    request, b"".join(copy), headers.get("content-type"), environ.get(_INFERENCE_ID)
-                )
-                self._queue.put((model, line, taken))
-                taken = 0
-        finally:
-            self._take(-taken)
-            if hasattr(pieces, "close"):
-                pieces.close()
-
-    def _take(self, size: int) -> bool:
+    def take(self, size: int) -> bool:
         """Take memory for a call, or give it back; False if there is too little: the call is dropped."""
         with self._lock:
             fits = size <= self._free_bytes
@@ -134,7 +94,7 @@ class Capture:
                 self.written += 1
             except OSError as error:
                 self._drop(f"{self._folder} can't be written: {error.strerror}")
-            self._take(-taken)
+            self.take(-taken)
 
     def _drop(self, reason: str) -> None:
         """Count a call that is lost, and say so once in a while."""
@@ -166,3 +126,48 @@ class Capture:
             if file.write(line) < len(line):
                 file.truncate(self._files[model][2])
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class Copy:
+    """Call of ``capture`` with its answer, copied as that is sent.
+
+    Failures are not recorded, nor answers that break off, nor bodies that a script reads in parts.
+    """
+
+    def __init__(self, capture: Capture, environ: dict[str, Any], model: str) -> None:
+        self._capture = capture
+        self._environ = environ
+        self._model = model
+        self._content_type: str | None = None
+        self._pieces: list[bytes] = []
+        self._taken = 0
+        self._is_kept = False
+
+    def start(self, status: str, headers: Sequence[tuple[str, str]]) -> None:
+        self._content_type = {name.lower(): value for name, value in headers}.get("content-type")
+        body = self._environ[BODY]
+        self._is_kept = status < "400" and body is not None and self._fits(body)
+
+    def note_piece(self, piece: bytes) -> None:
+        self._is_kept = self._is_kept and self._fits(piece)
+        if self._is_kept:
+            self._pieces.append(piece)
+
+    def note_whole(self) -> None:
+        if not self._is_kept:
+            return
+        environ = self._environ
+        request = CapturedRequest(environ[BODY], environ.get("CONTENT_TYPE"), environ.get(_ATTRIBUTES))
+        line = line_of(request, b"".join(self._pieces), self._content_type, environ.get(_INFERENCE_ID))
+        self._capture.write(self._model, line, self._taken)
+        self._taken = 0
+
+    def close(self) -> None:
+        self._capture.take(-self._taken)
+        self._taken = 0
+
+    def _fits(self, piece: bytes) -> bool:
+        size = PIECE_BYTES + len(piece)
+        fits = self._capture.take(size)
+        self._taken += size if fits else 0
+        return fits

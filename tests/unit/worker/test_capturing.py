@@ -2,17 +2,22 @@
 
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from support.capturing import body_of, captured, captured_files
 from support.waiting import wait_until
+from tfs_proxy.observe.begun_requests import BegunRequests
+from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.values.deployment import CaptureOptions
 from tfs_proxy.worker import capturing
 from tfs_proxy.worker.body import BODY
 from tfs_proxy.worker.capturing import PIECE_BYTES, Capture
+from tfs_proxy.worker.gunicorn_workers.boundary import RequestBoundary
 
 
 class Pieces:
@@ -40,27 +45,30 @@ def called(
     body: bytes | None = b"in",
     answer: Iterable[bytes] = (b"out",),
     status: str = "200 OK",
+    *,
+    fails: bool = False,
     **environ: Any,
 ) -> Any:
-    """The answer to a call whose application has read ``body``."""
+    """The answer of a worker to a call whose application has read ``body``."""
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if BODY in environ:
             environ[BODY] = body
         start_response(status, [("Content-Type", "text/csv")])
+        if fails:
+            raise ValueError("late")
         return answer
 
-    given = {"PATH_INFO": "/invocations", "CONTENT_TYPE": "text/csv", **environ}
-    return capture.around(app)(given, lambda *_: None)
+    given = {"PATH_INFO": "/invocations", "REQUEST_METHOD": "POST", "CONTENT_TYPE": "text/csv", **environ}
+    with TemporaryDirectory() as folder:
+        notes = BegunRequests(Path(folder) / "begun", 1)
+    return RequestBoundary(app, notes, DeadlineWatch(), [capture])(given, lambda *_: None)
 
 
 def send(capture: Capture, *words: Any, **more: Any) -> bytes:
     """The whole answer, which has been sent."""
-    answer = called(capture, *words, **more)
-    sent = b"".join(answer)
-    if hasattr(answer, "close"):
-        answer.close()
-    return sent
+    with closing(called(capture, *words, **more)) as answer:
+        return b"".join(answer)
 
 
 @pytest.fixture
@@ -82,11 +90,13 @@ def test_what_is_no_whole_prediction_is_not_recorded(capture: Capture, tmp_path:
     broken.close()
     left = called(capture, b"in", pieces := Pieces(b"a", b"b"))
     left.close()
+    with pytest.raises(ValueError, match="late"):
+        called(capture, fails=True)
     capture.close()
 
     assert pieces.closed
     assert captured(tmp_path) == []
-    assert capture.dropped == 0
+    assert (capture.dropped, capture._free_bytes) == (0, capturing.MEMORY_BYTES)
 
 
 def test_each_call_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +116,10 @@ def test_memory_is_bounded_and_what_has_no_room_is_dropped(
     """The answer is the same; streams share the room, which is free again when they end."""
     monkeypatch.setattr(capture, "_free_bytes", 3 * PIECE_BYTES + 10)
     first = called(capture, b"in", Pieces(b"a", b"x" * 10))
-    assert next(first) == b"a"
+    pieces = iter(first)
+    assert next(pieces) == b"a"
     assert send(capture, b"another") == b"out"
-    assert list(first) == [b"x" * 10]
+    assert [*pieces] == [b"x" * 10]
     first.close()
     assert capture.dropped == 2
     assert "2 request(s) were dropped" not in caplog.text  # the log does not repeat it

@@ -124,10 +124,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.begun = BegunRequests(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.closing.callback(self.begun.close)
         asked = self.observers
-        captured = self.wsgi if asked.capture is None else asked.capture.around(self.wsgi)
         observers = asked.beside(printed, stages)
         self.wsgi = RequestBoundary(
-            captured, self.begun, self.served.watch, observers, headers_for_nginx=asked.headers_for_nginx
+            self.wsgi, self.begun, self.served.watch, observers, headers_for_nginx=asked.headers_for_nginx
         )
 
     def give_up(self, error: Exception) -> NoReturn:

@@ -79,10 +79,27 @@ class RequestObserver(Protocol):
     """Observer of requests; its exceptions are logged, and change no answer.
 
     One with a method ``begin`` gets each record, and the environ, before the application: `current_request`.
+    It may return an `AnswerObserver`.
     """
 
     def note_end(self, record: RequestRecord) -> None:
         """Note the end of a request, in any thread: its answer is sent, or its client is gone."""
+
+
+class AnswerObserver(Protocol):
+    """Observer of one request's answer."""
+
+    def start(self, status: str, headers: Sequence[tuple[str, str]]) -> None:
+        """Note the start, as the application makes it."""
+
+    def note_piece(self, piece: bytes) -> None:
+        """Note a piece that is about to be sent."""
+
+    def note_whole(self) -> None:
+        """Note that all pieces have been sent."""
+
+    def close(self) -> None:
+        """Note the end, also of an answer that has broken off."""
 
 
 class WorkerApp(Protocol):
@@ -186,7 +203,9 @@ class RequestBoundary:
         try:
             for observer in self._begin_observers:
                 try:
-                    observer.begin(record, environ)
+                    of_answer = observer.begin(record, environ)
+                    if of_answer is not None:
+                        exchange.observers.append(of_answer)
                 except Exception:
                     log.exception("%s failed as a request began", type(observer).__name__)
             with sent_before() if said.before == SENT else WITHIN_ANOTHER:
@@ -255,6 +274,7 @@ class Exchange:
         "_shows_timing",
         "_start_response",
         "_writing_since",
+        "observers",
         "pieces",
         "record",
     )
@@ -269,6 +289,7 @@ class Exchange:
     ) -> None:
         self.record = record
         self.pieces: Iterable[bytes] = ()
+        self.observers: list[AnswerObserver] = []
         self._boundary = boundary
         self._start_response = start_response
         self._note = note
@@ -281,6 +302,8 @@ class Exchange:
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
         """Start the answer as WSGI's ``start_response``; sets the request's id, whatever a script set."""
         self.record.status = CLIENT_GONE if self.record.lost_in(WRITE) else int(status[:3])
+        for observer in self.observers:
+            observer.start(status, headers)
         for name, value in headers:
             if value == "close" and name.lower() == "connection":  # which gunicorn itself drops
                 response = getattr(self._start_response, "__self__", None)
@@ -299,7 +322,7 @@ class Exchange:
 
     def __iter__(self) -> Iterator[bytes]:
         pieces = self.pieces
-        if isinstance(pieces, list):  # all pieces are made already
+        if isinstance(pieces, list) and not self.observers:  # all pieces are made already
             self.record.bytes_out = sum(map(len, pieces))
             self._writing_since = time.perf_counter()
             return iter(pieces)
@@ -309,7 +332,13 @@ class Exchange:
     def __next__(self) -> bytes:
         set_current_request(self.record)  # a server may make each piece on any of its threads
         self._end_writing()
-        piece = next(self._iterator)
+        piece = next(self._iterator, None)
+        if piece is None:
+            for observer in self.observers:
+                observer.note_whole()
+            raise StopIteration
+        for observer in self.observers:
+            observer.note_piece(piece)
         self.record.bytes_out += len(piece)
         self._writing_since = time.perf_counter()
         return piece
@@ -322,6 +351,7 @@ class Exchange:
                 set_current_request(self.record)  # a script's generator may run
                 self.pieces.close()
         finally:
+            self._close_observers()
             self.note_end()
             set_current_request(None)
 
@@ -330,6 +360,7 @@ class Exchange:
         gone = isinstance(error, OSError)
         refused = refusal(error)
         self.record.status, self.record.reason = (CLIENT_GONE, "") if gone else (refused.status, refused.text)
+        self._close_observers()
         self.note_end()
         if gone:
             set_current_request(None)
@@ -358,6 +389,10 @@ class Exchange:
                 observer.note_end(self.record)
             except Exception:
                 log.exception("%s failed as a request ended", type(observer).__name__)
+
+    def _close_observers(self) -> None:
+        for observer in self.observers:
+            observer.close()
 
     def _end_writing(self) -> None:
         if self._writing_since:

@@ -60,6 +60,7 @@ AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "
 _IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\b", re.MULTILINE)
 """Line of a script that imports requests; if it is in a string, an unneeded import does no harm."""
 
+_NOT_MET: Final = "preload = True can't be met, and each worker loads the model itself: %s"
 
 _PROC: Final = Path("/proc/self")
 _NOT_TO_BE_FORKED: Final = {"/libtensorflow": "TensorFlow", "/libcuda.so": "CUDA"}
@@ -80,19 +81,22 @@ def on_starting(server: Any) -> None:
             _load_model(deployment, server.log.error_log)
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # the workers report it
-    except (Exception, SystemExit, ModelHasModule) as error:  # noqa: BLE001 - a worker will report it
-        if asked and isinstance(error, (NotToBeForked, ModelHasModule)):
-            told = (
-                f"code/ or its packages have {error}, as we do"
-                if isinstance(error, ModelHasModule)
-                else error
-            )
-            server.log.warning(
-                "preload = True can't be met, and each worker loads the model itself: %s", told
-            )
-        os.set_inheritable(LogConfig.inherited(inherited_environment()).descriptor, True)
-        words = [word.replace(f"python:{__name__}", f"python:{hooks.__name__}") for word in sys.argv[1:]]
-        os.execv(sys.executable, [sys.executable, "-m", MASTER, *words])  # noqa: S606 - needs no shell
+    except ModelHasModule as error:
+        if asked:
+            server.log.warning(_NOT_MET, f"code/ or its packages have {error}, as we do")
+        _start_anew()
+    except NotToBeForked as error:
+        server.log.warning(_NOT_MET, error)
+        _start_anew()
+    except (Exception, SystemExit):  # noqa: BLE001 - a worker will report it
+        _start_anew()
+
+
+def _start_anew() -> None:
+    """Become a gunicorn with the `hooks` alone."""
+    os.set_inheritable(LogConfig.inherited(inherited_environment()).descriptor, True)
+    words = [word.replace(f"python:{__name__}", f"python:{hooks.__name__}") for word in sys.argv[1:]]
+    os.execv(sys.executable, [sys.executable, "-m", MASTER, *words])  # noqa: S606 - needs no shell
 
 
 def post_fork(_server: Any, _worker: Any) -> None:

@@ -117,7 +117,7 @@ class Observers(Struct, frozen=True):
 
     def beside(self, *own: RequestObserver) -> Sequence[RequestObserver]:
         """These and a worker's ``own``; spans end first."""
-        every = (self.spans, *own, self.lines)
+        every = (self.spans, *own, self.lines, self.capture)
         return [observer for observer in every if observer is not None]
 
 
