@@ -1,8 +1,8 @@
 """Counts of requests, from the lines that nginx, or the workers without it, write at the end of each.
 
 A line is ``STATUS SECONDS GRPC_STATUS MODEL VERSION BYTES_IN BYTES_OUT REQUEST_LINE``, with ``-`` for
-unknown values; `NGINX_FORMAT` and `request_line` write it. Lines that begin with `LOGGED` are for the log:
-`observe.logs.access` reads them.
+unknown values; `NGINX_FORMAT` and `request_line` write it. Behind `LOGGED` and words in quotes, which
+`observe.logs.access` reads, it is the line of a request for the log.
 """
 
 import re
@@ -216,18 +216,20 @@ class RequestCounts:
         return ()
 
     def add_lines(self, lines: bytes) -> list[bytes]:
-        """Count every line of ``lines``, malformed ones included; return those for the log instead."""
+        """Count every line of ``lines``, malformed ones included; return those that are for the log, too."""
         logged = []
         # Most lines of a busy moment are equal, and each different one is read once.
         for line, times in Counter(lines.split(b"\n")).items():
-            if line.startswith(LOGGED):
+            if not line:
+                continue
+            is_logged = line.startswith(LOGGED)
+            if is_logged:
                 logged.append(line)
-            elif line:
-                request = read_line(line)
-                if request is None:
-                    self._unreadable += times
-                else:
-                    self.add(request, times)
+            request = read_line(line.rpartition(b'" ')[2] if is_logged else line)
+            if request is None:
+                self._unreadable += times
+            else:
+                self.add(request, times)
         return logged
 
     def add(self, request: FinishedRequest, times: int = 1) -> None:

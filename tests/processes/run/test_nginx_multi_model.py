@@ -111,7 +111,7 @@ class Front(RunningProcess):
 
         def written() -> list[bytes]:
             lines = self.workspace.requests.read_bytes().splitlines()
-            return [line for line in lines if line[:1] != b"@" and not line.endswith(b"/nowhere HTTP/1.1")]
+            return [line.rpartition(b'" ')[2] for line in lines if not line.endswith(b"/nowhere HTTP/1.1")]
 
         wait_until(lambda: len(written()) >= count, WAIT_SECONDS, f"{count} requests have lines")
         read = [read_line(line) for line in written()]

@@ -1,7 +1,7 @@
 """Access log: the choice of requests that get a line, and the line.
 
-With nginx in front it writes a second line for each of them, and the supervisor makes the entries; a worker
-adds its stages to its answer, in a header that nginx keeps for itself. Without nginx the workers make them.
+With nginx in front its line for each of them is a longer one, of which the supervisor makes the entry; a
+worker adds its stages to its answer, in a header that nginx keeps for itself. Without nginx the workers do.
 """
 
 import logging
