@@ -18,11 +18,7 @@ log = logging.getLogger(__name__)
 
 PROTOCOL = "http/protobuf"
 MARKED = "1"
-NOT_MARKED = "0"
 _PARENTS = {"always_on": "ignored", "always_off": "ignored", "traceidratio": "examined"}
-_SAMPLERS = {
-    name: _PARENTS.get(name, "followed") for each in _PARENTS for name in (each, f"parentbased_{each}")
-}
 _STEPS = 10_000
 """nginx takes a share in hundredths of a percent."""
 
@@ -63,14 +59,15 @@ def trace_sampling(environ: Mapping[str, str]) -> TraceSampling | None:
         return None
     # As OpenTelemetry reads them: an unknown sampler is parentbased_always_on, and an odd share 1.
     sampler = value("OTEL_TRACES_SAMPLER")[1]
-    share = 0.0 if sampler in {"always_off", "parentbased_always_off"} else 1.0
-    if sampler in {"traceidratio", "parentbased_traceidratio"}:
+    own = sampler.removeprefix("parentbased_")
+    share = 0.0 if own == "always_off" else 1.0
+    if own == "traceidratio":
         try:
             ratio = float(value("OTEL_TRACES_SAMPLER_ARG")[1])
         except ValueError:
             ratio = 1.0
         share = ratio if 0.0 <= ratio <= 1.0 else 1.0
-    return TraceSampling(share, _SAMPLERS.get(sampler, "followed"))
+    return TraceSampling(share, _PARENTS.get(sampler, "followed"))
 
 
 def _is_installed() -> bool:

@@ -5,7 +5,7 @@ email package, which costs more than the model server's whole part of a small re
 """
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TypeVar
@@ -126,14 +126,7 @@ def _read_body(status: int, headers: _Headers, buffer: bytes, receive: Receive) 
     if codings:
         if lengths or [coding.lower() for coding in codings] != ["chunked"]:
             raise BrokenAnswer("its length is given in two ways, or in a way that is not known")
-        # One buffer: each chunk may be a byte, whose object takes thirty.
-        body = bytearray()
-        chunks = _chunks(buffer, receive)
-        while True:
-            try:
-                body += next(chunks)
-            except StopIteration as end:
-                return bytes(body), end.value, True
+        return (*_read_chunks(buffer, receive), True)
     if not lengths:
         return b"".join((buffer, *iter(receive, b""))), b"", False
     length = lengths.pop()
@@ -162,8 +155,9 @@ def _read_exactly(length: int, buffer: bytes, receive: Receive) -> tuple[bytes, 
     return (whole, b"") if have == length else (whole[:length], whole[length:])
 
 
-def _chunks(buffer: bytes, receive: Receive) -> Generator[bytes, None, bytes]:
-    """Yields the chunks as they come; returns the bytes after them."""
+def _read_chunks(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
+    """Reads a body in chunks; returns the bytes after it, too."""
+    body = bytearray()  # one buffer: each chunk may be a byte, whose object takes thirty
     while True:
         line, buffer = _read_line(buffer, receive)
         size = _CHUNK_LINE.match(line)
@@ -175,12 +169,12 @@ def _chunks(buffer: bytes, receive: Receive) -> Generator[bytes, None, bytes]:
         part, buffer = _read_exactly(length + 2, buffer, receive)
         if part[-2:] != b"\r\n":
             raise BrokenAnswer("a chunk is longer than it says")
-        yield part[:-2]
+        body += part[:-2]
     read = 0
     while True:
         line, buffer = _read_line(buffer, receive)
         if not line:
-            return buffer
+            return bytes(body), buffer
         read += len(line)
         if _HEADER_LINE.match(line) is None or read > MOST_HEAD_BYTES:
             raise BrokenAnswer("a trailer can't be read")

@@ -69,19 +69,19 @@ class Deadline:
 
 
 class Exchange:
-    """One request and its answer of at most ``most_bytes``, on any connection, within one limit of time.
+    """One request and its answer of at most ``most_bytes``, on any connection, before one deadline.
 
     While the answer is waited for, ``look`` may end that.
     """
 
-    __slots__ = ("_body", "_connection", "_head", "_limit", "_look", "_most_bytes", "_received", "_server")
+    __slots__ = ("_body", "_connection", "_deadline", "_head", "_look", "_most_bytes", "_received", "_server")
 
     def __init__(
         self,
         server: str,
         head: bytes,
         body: bytes | Pieces,
-        limit: Deadline,
+        deadline: Deadline,
         most_bytes: int,
         look: Look | None,
     ) -> None:
@@ -90,7 +90,7 @@ class Exchange:
         self._look = look
         self._head = head
         self._body = body
-        self._limit = limit
+        self._deadline = deadline
 
     @property
     def streams(self) -> bool:
@@ -113,7 +113,7 @@ class Exchange:
 
     def _send(self) -> ConnectionError | None:
         """Sends the request; after a broken connection there may still be an answer (413)."""
-        seconds = self._limit.to_write()
+        seconds = self._deadline.to_write()
         if not isinstance(self._body, bytes) or len(self._head) + len(self._body) > _AT_ONCE_BYTES:
             set_timeout(self._connection, seconds, SO_SNDTIMEO)
         try:
@@ -124,7 +124,7 @@ class Exchange:
                 for piece in filter(None, body()):
                     send(b"%x\r\n%b\r\n" % (len(piece), piece))
                 send(b"0\r\n\r\n")
-                self._limit.restart()
+                self._deadline.restart()
             elif len(body) <= _SMALL_BYTES:
                 send(self._head + body)
             else:
@@ -141,7 +141,7 @@ class Exchange:
         return None
 
     def _receive(self) -> bytes:
-        left = self._limit.to_read()
+        left = self._deadline.to_read()
         try:
             while self._look is not None and left > LOOK_SECONDS:
                 set_timeout(self._connection, LOOK_SECONDS, SO_RCVTIMEO)
@@ -154,7 +154,7 @@ class Exchange:
                 set_timeout(self._connection, left, SO_RCVTIMEO)
                 part = self._connection.recv(_READ_BYTES)
         except (TimeoutError, BlockingIOError) as error:
-            raise self._limit.over() from error
+            raise self._deadline.over() from error
         except (ConnectionError, ssl.SSLError) as error:
             if self._received:
                 raise BrokenAnswer("the connection broke") from error
@@ -226,13 +226,14 @@ class ConnectionPool:
         """
         seconds = self._timeouts.call_seconds if limit is None else limit
         deadline = Deadline(self._server, seconds, self._timeouts.write_seconds)
-        exchange = self._exchange(method, path, body, headers, deadline, look)
+        head = self.head(method, path, body, headers)
+        exchange = Exchange(self._server, head, body or b"", deadline, self._most_bytes, look)
         kept = None if exchange.streams else self._take()
         if kept is not None:
             with suppress(ConnectionError):
                 return self._run(exchange, kept)
         try:
-            fresh = self._open(min(self._timeouts.connect_seconds, seconds))
+            fresh = self.open(min(self._timeouts.connect_seconds, seconds))
         except NotReached as error:
             if kept is None:
                 raise
@@ -249,25 +250,18 @@ class ConnectionPool:
         while self._idle:
             self._idle.pop().close()
 
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: bytes | Pieces | None,
-        headers: Mapping[str, str],
-        limit: Deadline,
-        look: Look | None,
-    ) -> Exchange:
+    def head(self, method: str, path: str, body: bytes | Pieces | None, headers: Mapping[str, str]) -> bytes:
+        """Write request line and headers, to the empty line."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         host = "" if "Host" in headers else self._host_header
         if isinstance(body, bytes):
             lines += f"Content-Length: {len(body)}\r\n"
         elif body is not None:
             lines += "Transfer-Encoding: chunked\r\n"
-        head = f"{method} {path} HTTP/1.1\r\n{host}{lines}\r\n".encode("latin-1")
-        return Exchange(self._server, head, b"" if body is None else body, limit, self._most_bytes, look)
+        return f"{method} {path} HTTP/1.1\r\n{host}{lines}\r\n".encode("latin-1")
 
-    def _open(self, seconds: float) -> socket.socket:
+    def open(self, seconds: float) -> socket.socket:
+        """Open a connection that is the caller's own. Raises NotReached."""
         try:
             return self._connect(self._host, self._port, seconds)
         except OSError as error:

@@ -45,9 +45,11 @@ def keys_of(files: Mapping[str, tuple[str, bytes]]) -> Keys | None:
     """
     keys = list[Key]()
     places = dict[str, str]()
-    for variable in (given := [each for each in (API_KEYS, ADMIN_KEYS) if each in files]):
+    # Without keys of their own for loads and unloads, all keys are such.
+    for variable, is_admin in ((API_KEYS, ADMIN_KEYS not in files), (ADMIN_KEYS, True)):
+        if variable not in files:
+            continue
         path, content = files[variable]
-        is_admin = variable == given[-1]
         count = len(keys)
         place = f"{variable}={path} can't be used: line"
         for number, name, key in _lines(place, content):
@@ -59,7 +61,7 @@ def keys_of(files: Mapping[str, tuple[str, bytes]]) -> Keys | None:
             keys.append(Key(name, key, is_admin))
         if len(keys) == count:
             raise SettingsError(f"{place}s with a name and a key are missing; {MAKES_ONE}.")
-    return Keys(tuple(keys), API_KEYS in given) if given else None
+    return Keys(tuple(keys), API_KEYS in files) if keys else None
 
 
 def _lines(place: str, content: bytes) -> Iterator[tuple[int, str, str]]:

@@ -12,17 +12,19 @@ import shutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
-from tfs_proxy.observe import request_counts, traces
+from tfs_proxy.observe import traces
 from tfs_proxy.observe.logs import access
 from tfs_proxy.observe.logs.reasons import own_reason
+from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
-from tfs_proxy.observe.traces import MARKED, NOT_MARKED, is_divided, marked_share
+from tfs_proxy.observe.traces import is_divided, marked_share
 from tfs_proxy.run.guarded import guard_of
 from tfs_proxy.run.nginx import callers, doors, fast_path, many_models
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
@@ -239,9 +241,11 @@ def _indented(text: str) -> Iterator[str]:
     """The lines of nested pieces of templates, each as deep as its block."""
     depth = 0
     for line in filter(None, map(str.strip, text.splitlines())):
-        depth -= line == "}"
+        if line == "}":
+            depth -= 1
         yield "    " * depth + line
-        depth += line.endswith("{")
+        if line.endswith("{"):
+            depth += 1
 
 
 @cache
@@ -274,29 +278,45 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         sampling = serving.observation.traces
     rest_api = settings.rest_api if many else serving is not None and serving.publishes_rest
     return {
-        # What has the names that the templates use.
         "proxy": proxy,
-        "callers": callers,
-        "doors": doors,
-        "own_doors": doors.doors_of(kind, settings, rest_api=rest_api),
         "settings": settings,
         "workspace": workspace,
-        "headers": header_names,
-        "gates": many_models,
-        "attributes": attributes,
-        "names": names,
-        "routes": routes,
+        "headers": _table(header_names),
+        "routes": _table(routes),
+        "gates": _table(many_models),
+        "door_pattern": doors.pattern,
+        "http_server": doors.HTTP,
+        "grpc_server": doors.GRPC,
+        "own_doors": doors.doors_of(kind, settings, rest_api=rest_api),
+        "key_needed": callers.REFUSED,
+        "admin_needed": callers.NOT_ADMIN,
         "guard": guard_of(settings),
-        "guard_module": guard,
+        "guarded_request": guard.NGINX_KEY,
+        "spared_paths": guard.SPARED,
+        "management_paths": guard.MANAGEMENT,
+        "foreign_page": guard.ORIGIN,
+        "preflight": guard.PREFLIGHT,
+        "page_methods": guard.METHODS,
         "certificate": CERTIFICATE,
         "tls": settings.tls_certificate is not None,
-        "lines": request_counts,
-        "access": access,
-        "fast_path_module": fast_path,
+        "request_line": NGINX_FORMAT,
+        "call_line": NGINX_GRPC_FORMAT,
+        "words_of_request": access.NGINX_PREFIX,
+        "words_of_call": access.GRPC_PREFIX,
+        "attributes_prefix": attributes.PREFIX,
+        "model_attribute": attributes.MODEL_NAME,
+        "version_attribute": attributes.MODEL_VERSION,
+        "label_attribute": attributes.MODEL_LABEL,
+        "loaded_name": names.LOADED_MODEL,
+        "served_name": names.SERVED_MODEL,
+        "buffer_mb": fast_path.MAX_BODY_MB,
+        "small_length": fast_path.SMALL,
+        "only_object": fast_path.only_object(),
+        "fast_model": fast_path.MODEL,
+        "fast_version": fast_path.VERSION,
+        "fast_method": fast_path.METHOD,
         "no_endpoint": NO_ENDPOINT,
         "to_endpoints": TO_ENDPOINTS,
-        "merged": lambda one, other: {**one, **other},
-        # Values.
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
         "control_kb": many_models.CONTROL_REQUEST_KB,
         "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
@@ -323,6 +343,11 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "many": many_models.values(many, settings) if many else None,
         "grpc": _grpc(proxy, settings, workspace) if proxy.grpc else None,
     }
+
+
+def _table(module: ModuleType) -> Mapping[str, object]:
+    """The constants of a module that is a table of names."""
+    return {name: value for name, value in vars(module).items() if name.isupper()}
 
 
 def _refusals(settings: Settings) -> Mapping[str, tuple[int, str]]:
@@ -365,24 +390,16 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
 
 
 def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
-    """Maps for requests with a parent, each of which leaves those without one to the map before it."""
-    carriers = []
-    if sampling.parents != "ignored":
-        otherwise = "$trace_share"
-        for header, variable, pattern in (
-            (header_names.CUSTOM_ATTRIBUTES, "$traced_by_attributes", traces.attributes_pattern),
-            (header_names.TRACEPARENT, "$traced", traces.header_pattern),
-        ):
-            carriers.append((header, variable, otherwise, pattern(traces.SAMPLED_FLAGS), pattern()))
-            otherwise = variable
+    """Patterns of parents, and 1 or 0 for those that are traced."""
     return {
         "percent": f"{100 * marked_share(sampling):.2f}" if is_divided(sampling) else None,
-        "share": MARKED if sampling.share else NOT_MARKED,
-        "marked": MARKED,
-        "not_marked": NOT_MARKED,
-        "unsampled": MARKED if sampling.parents == "examined" else NOT_MARKED,
+        "share": int(sampling.share > 0),
+        "unsampled": int(sampling.parents == "examined"),
+        "looks_at_parents": sampling.parents != "ignored",
         "traceparent": traces.header_pattern(),
-        "carriers": carriers,
+        "sampled_traceparent": traces.header_pattern(traces.SAMPLED_FLAGS),
+        "attributes": traces.attributes_pattern(),
+        "sampled_attributes": traces.attributes_pattern(traces.SAMPLED_FLAGS),
     }
 
 

@@ -13,8 +13,6 @@ from tfs_proxy.wire.routes import Route
 HTTP = "http"
 GRPC = "grpc"
 """Names of nginx's servers."""
-OPTIONS = "options"
-"""Name of nginx's own answer to OPTIONS."""
 ANSWERS_PAGES = {"--rest_api_enable_cors_support", "--rest_api_enable_cors_support=true"}
 """The model server's flag for preflights and answers to web pages, as it may be written."""
 

@@ -11,23 +11,22 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path, PurePosixPath
-from typing import Self, TypeVar
+from typing import Self
 
 from tfs_proxy.run.pipeline.passage import Container
 from tfs_proxy.run.process import ChildProcess, ProcessState
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, AwsError, model_error, refused
 from tfs_proxy.values.errors import (
     ArchiveError,
-    NotReached,
     SettingsError,
     UpstreamError,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
 from tfs_proxy.wire.connect import authority
-from tfs_proxy.wire.error_body import connection_closed, error_text, not_reached
+from tfs_proxy.wire.error_body import connection_closed, error_text
 from tfs_proxy.wire.http_client import Deadline, get_async
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
 from tfs_proxy.wire.media_types import JSON
@@ -45,31 +44,31 @@ CONNECT_SECONDS = 5.0
 PART_BYTES = 1 << 16
 """Size of the largest part of an answer that is passed on as it comes."""
 
-Result = TypeVar("Result")
-
 
 class ComingAnswer:
-    """A POST to ``container``, for whose answer ``threads`` wait: its parts are read as they come.
+    """The answer of ``server`` to ``request`` on ``connection``, whose parts are read as they come.
 
-    The whole answer has ``seconds``. All that waits raises UpstreamError.
+    ``threads`` wait for it, until ``deadline``. All that waits raises UpstreamError.
     """
 
-    def __init__(self, container: Container, threads: Executor, seconds: float) -> None:
-        self._name = container.name
+    def __init__(
+        self, server: str, connection: socket.socket, threads: Executor, deadline: Deadline, request: bytes
+    ) -> None:
+        self._server = server
+        self._connection = connection
         self._threads = threads
-        self._deadline = Deadline(container.name, seconds, seconds)
-        self._connection = HTTPConnection(container.host, container.port, min(CONNECT_SECONDS, seconds))
-        self._socket: socket.socket | None = None
-        self._answer: HTTPResponse | None = None
+        self._deadline = deadline
+        self._request = request
+        self._answer = HTTPResponse(connection)
 
-    async def begin(self, path: str, body: bytes, headers: Mapping[str, str]) -> StreamedResponse:
-        """The answer, once its head is there."""
+    async def begin(self) -> StreamedResponse:
+        """Send the request, and wait for the head of the answer."""
         try:
-            answer = await self._in_thread(partial(self._post, path, body, headers))
+            await self._in_thread(self._post)
         except BaseException:
             await self.aclose()
             raise
-        return StreamedResponse(answer.status, self, dict(answer.headers.items()))
+        return StreamedResponse(self._answer.status, self, dict(self._answer.headers.items()))
 
     def __aiter__(self) -> Self:
         return self
@@ -82,43 +81,30 @@ class ComingAnswer:
 
     async def aclose(self) -> None:
         """Close the connection, from which a thread may be reading; the rest of the answer is lost."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
-        if self._answer is not None:
-            self._answer.close()
+        self._answer.close()
 
-    async def _in_thread(self, step: Callable[[], Result]) -> Result:
+    async def _in_thread(self, step: Callable[[], bytes]) -> bytes:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._within_time, step)
 
-    def _within_time(self, step: Callable[[], Result]) -> Result:
+    def _within_time(self, step: Callable[[], bytes]) -> bytes:
+        self._connection.settimeout(self._deadline.to_read())
         try:
             return step()
         except TimeoutError as error:
             raise self._deadline.over() from error
         except (OSError, HTTPException) as error:
-            raise UpstreamUnavailable(connection_closed(self._name)) from error
+            raise UpstreamUnavailable(connection_closed(self._server)) from error
 
-    def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> HTTPResponse:
-        try:
-            self._connection.connect()
-        except OSError as error:
-            raise NotReached(not_reached(self._name)) from error
-        self._socket = self._connection.sock
-        self._socket.settimeout(self._deadline.to_read())
-        self._connection.putrequest("POST", path, skip_accept_encoding=True)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self._connection.putheader(name, value)
-        self._connection.endheaders(body)
-        self._answer = self._connection.getresponse()
-        return self._answer
+    def _post(self) -> bytes:
+        self._connection.sendall(self._request)
+        self._answer.begin()
+        return b""
 
     def _read(self) -> bytes:
         """Read the next bytes of the answer, b"" at its end."""
-        if self._answer is None or self._socket is None or self._answer.isclosed():
-            return b""
-        self._socket.settimeout(self._deadline.to_read())
         part = self._answer.read1(PART_BYTES)
         if not part and self._answer.length:
             raise IncompleteRead(part)
@@ -171,7 +157,11 @@ class HostedContainer(Container):
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> StreamedResponse:
         """Its answer to a POST as it comes, of any status. It and its parts raise UpstreamError."""
-        return await ComingAnswer(self, self._threads, seconds).begin(path, body, headers)
+        deadline = Deadline(self.name, seconds, seconds)
+        opened = partial(self._connections.open, min(CONNECT_SECONDS, seconds))
+        connection = await asyncio.get_running_loop().run_in_executor(self._threads, opened)
+        request = self._connections.head("POST", path, body, headers) + body
+        return await ComingAnswer(self.name, connection, self._threads, deadline, request).begin()
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, then SIGKILL after ``seconds``; does nothing to one that this process has not started."""

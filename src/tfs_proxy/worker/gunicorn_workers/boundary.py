@@ -136,13 +136,13 @@ class NotLoaded(WorkerApp):
 class FromNginx(Struct, frozen=True):
     """Words of nginx about a request, in a header of its own; empty without nginx."""
 
-    id: str = ""
+    id: str
     """Id under which the request is noted as begun."""
 
-    sent_at: float | None = None
+    sent_at: float | None
     """Time at which nginx sent it here, in seconds since 1970."""
 
-    before: str = ""
+    before: str
     """`AGAIN` or `SENT` if someone had the request before."""
 
     @classmethod
@@ -179,7 +179,7 @@ class RequestBoundary:
         request_id = None
         if self.headers_for_nginx is None:
             environ.pop(_NOTED, None)  # it comes from a client
-            said = FromNginx()
+            said = FromNginx("", None, "")
         else:
             said = FromNginx.read(environ)
             request_id = environ.get(_CLIENT_ID)  # nginx has chosen it already
