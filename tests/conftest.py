@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["support.model_fixtures", "support.shared_stacks"]
 
 # A test that waits for a busy machine has not failed. The same examples each time: whether a change is sound
-# is no matter of luck, and `make soak` looks for new ones.
+# is no matter of luck.
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

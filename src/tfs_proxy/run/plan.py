@@ -147,7 +147,7 @@ def deployment_of(
     many_models: Path | None = None,
     by_flags: bool = False,
 ) -> Deployment:
-    """Make a deployment, which is all that workers get to know; it is made nowhere else.
+    """Make a deployment, which is all that workers get to know.
 
     With ``many_models``, the folder of all models' workspaces, its workers serve models without a script.
     With ``by_flags`` the model server's flags say what is served: a script is never the model itself.

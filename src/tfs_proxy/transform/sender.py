@@ -18,7 +18,7 @@ from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls, trusting
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, bearer
-from tfs_proxy.wire.http_client import ConnectionPool, Pieces, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool, Pieces
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import bare, is_named
 from tfs_proxy.wire.routes import INVOCATIONS
@@ -138,7 +138,9 @@ class Sender:
         self._connections = ConnectionPool(
             endpoint.host,
             endpoint.port,
-            Timeouts(job.timeout_seconds, CONNECT_SECONDS, job.timeout_seconds),
+            job.timeout_seconds,
+            connect_seconds=CONNECT_SECONDS,
+            write_seconds=job.timeout_seconds,
             idle=concurrent,
             connect=endpoint.connect,
             server=endpoint.authority,

@@ -11,8 +11,6 @@ from contextlib import closing, suppress
 from functools import partial
 from socket import SO_RCVTIMEO, SO_SNDTIMEO
 
-from msgspec import Struct
-
 from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire import error_body
@@ -41,10 +39,10 @@ Pieces = Callable[[], Iterable[bytes]]
 class Deadline:
     """Time limits of a request: for its whole answer, and for the server to take the request."""
 
-    __slots__ = ("_end", "_seconds", "_server", "_write_seconds")
+    __slots__ = ("_end", "_seconds", "_write_seconds", "server")
 
     def __init__(self, server: str, seconds: float, write_seconds: float) -> None:
-        self._server = server
+        self.server = server
         self._seconds = seconds
         self._write_seconds = write_seconds
         self._end = time.monotonic() + seconds
@@ -65,7 +63,7 @@ class Deadline:
         self._end = time.monotonic() + self._seconds
 
     def over(self) -> UpstreamTimeout:
-        return UpstreamTimeout(error_body.not_answered(self._server, self._seconds))
+        return UpstreamTimeout(error_body.not_answered(self.server, self._seconds))
 
 
 class Exchange:
@@ -165,32 +163,25 @@ class Exchange:
         return part
 
 
-class Timeouts(Struct, frozen=True):
-    """Limits for the parts of one request.
-
-    ``call_seconds`` is for a request and its whole answer, however slowly it arrives. A body in pieces is not
-    counted. ``write_seconds`` is for the server to take the request, or one of its pieces.
-    """
-
-    call_seconds: float
-    connect_seconds: float = 5.0
-    write_seconds: float = 30.0
-
-
 class ConnectionPool:
     """Connections to one server, shared by threads: each is used by one at a time.
 
     At most ``idle`` unused ones are kept. A request is repeated, once and on a new connection, if the server
     has closed a kept one before any byte of an answer was read. ``server`` is the subject of the sentences in
     errors. An answer has at most ``most_bytes``; None is the setting's limit.
+
+    A request has ``seconds`` for its whole answer, however slow; a body in pieces is not counted.
+    The connection has ``connect_seconds`` of them, the request or one of its pieces ``write_seconds``.
     """
 
     def __init__(
         self,
         host: str,
         port: int,
-        timeouts: Timeouts,
+        seconds: float,
         *,
+        connect_seconds: float = 5.0,
+        write_seconds: float = 30.0,
         idle: int = 256,
         connect: Connect = connect_tcp,
         server: str = error_body.MODEL_SERVER,
@@ -199,7 +190,9 @@ class ConnectionPool:
         self._host = host
         self._port = port
         self._host_header = f"Host: {authority(host, port)}\r\n"
-        self._timeouts = timeouts
+        self._seconds = seconds
+        self._connect_seconds = connect_seconds
+        self._write_seconds = write_seconds
         self._idle: deque[socket.socket] = deque()
         self._most_idle = idle
         self._connect = connect
@@ -224,8 +217,8 @@ class ConnectionPool:
         connection of its own, and never repeated. Raises NotReached if no connection opens,
         UpstreamUnavailable if one breaks, UpstreamTimeout if a part takes too long, and AnswerTooLarge.
         """
-        seconds = self._timeouts.call_seconds if limit is None else limit
-        deadline = Deadline(self._server, seconds, self._timeouts.write_seconds)
+        seconds = self._seconds if limit is None else limit
+        deadline = Deadline(self._server, seconds, self._write_seconds)
         head = self.head(method, path, body, headers)
         exchange = Exchange(self._server, head, body or b"", deadline, self._most_bytes, look)
         kept = None if exchange.streams else self._take()
@@ -233,7 +226,7 @@ class ConnectionPool:
             with suppress(ConnectionError):
                 return self._run(exchange, kept)
         try:
-            fresh = self.open(min(self._timeouts.connect_seconds, seconds))
+            fresh = self.open(seconds)
         except NotReached as error:
             if kept is None:
                 raise
@@ -261,9 +254,9 @@ class ConnectionPool:
         return f"{method} {path} HTTP/1.1\r\n{host}{lines}\r\n".encode("latin-1")
 
     def open(self, seconds: float) -> socket.socket:
-        """Open a connection that is the caller's own. Raises NotReached."""
+        """Open a connection that is the caller's own, for a call of so many seconds. Raises NotReached."""
         try:
-            return self._connect(self._host, self._port, seconds)
+            return self._connect(self._host, self._port, min(self._connect_seconds, seconds))
         except OSError as error:
             raise NotReached(error_body.not_reached(self._server)) from error
 
@@ -303,9 +296,15 @@ def get(
     server: str = error_body.MODEL_SERVER,
 ) -> HttpResponse:
     """GET ``path`` once, on a connection of its own. Raises as `ConnectionPool.request` does."""
-    timeouts = Timeouts(timeout_seconds, connect_seconds=timeout_seconds)
     pool = ConnectionPool(
-        host, port, timeouts, idle=0, connect=connect, server=server, most_bytes=MOST_PAGE_BYTES
+        host,
+        port,
+        timeout_seconds,
+        connect_seconds=timeout_seconds,
+        idle=0,
+        connect=connect,
+        server=server,
+        most_bytes=MOST_PAGE_BYTES,
     )
     with closing(pool) as connections:
         return connections.request("GET", path, None, {"Connection": "close", **(headers or {})})

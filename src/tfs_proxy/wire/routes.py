@@ -124,6 +124,7 @@ INVOKE = Route("/models/{name}/invoke", POST, ("", _WORKER, ""),
 
 SERVED_MODELS = Route("/v1/models", GET, _BY_RUN, '`{"models": [...]}`, as KServe has it')
 _SERVED = SERVED_MODELS.path + "/{model}[/(versions,labels)/{version}]"
+# Five that are named nowhere else: what counts is that they stand in the table.
 SERVED_STATUS = Route(_SERVED, GET, _BY_MODEL_SERVERS,
     "the state of each version; a worker adds `ready` if no version is named",
     names_model="path", is_serving=True)

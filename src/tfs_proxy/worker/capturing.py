@@ -153,17 +153,15 @@ class Copy:
         if self._is_kept:
             self._pieces.append(piece)
 
-    def note_whole(self) -> None:
-        if not self._is_kept:
-            return
-        environ = self._environ
-        request = CapturedRequest(environ[BODY], environ.get("CONTENT_TYPE"), environ.get(_ATTRIBUTES))
-        line = line_of(request, b"".join(self._pieces), self._content_type, environ.get(_INFERENCE_ID))
-        self._capture.write(self._model, line, self._taken)
-        self._taken = 0
-
-    def close(self) -> None:
-        self._capture.take(-self._taken)
+    def end(self, *, is_whole: bool) -> None:
+        if is_whole and self._is_kept:
+            environ = self._environ
+            request = CapturedRequest(environ[BODY], environ.get("CONTENT_TYPE"), environ.get(_ATTRIBUTES))
+            line = line_of(request, b"".join(self._pieces), self._content_type, environ.get(_INFERENCE_ID))
+            self._capture.write(self._model, line, self._taken)
+        else:
+            self._capture.take(-self._taken)
+        self._is_kept = False
         self._taken = 0
 
     def _fits(self, piece: bytes) -> bool:

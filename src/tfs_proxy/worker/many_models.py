@@ -19,7 +19,7 @@ from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.error_body import being_unloaded
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 from tfs_proxy.worker.app import ContainerApp
-from tfs_proxy.worker.gunicorn_workers.boundary import refuse
+from tfs_proxy.worker.gunicorn_workers.boundary import WorkerApp, refuse
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class _ModelApp:
             return not self._under_way and not self._path.exists()
 
 
-class ManyModelsApp:
+class ManyModelsApp(WorkerApp):
     """WSGI app that passes each request to its model's; ``folder`` has the workspace of each by name.
 
     Nothing of it runs a script.
@@ -67,8 +67,6 @@ class ManyModelsApp:
     def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:
         self.watch = DeadlineWatch()
         self.known: dict[str, _ModelApp] = {}
-        self.first_call: threading.Thread | None = None
-        self.health = None
         self.held = ExitStack()
         self._folder = folder
         self._create = create

@@ -12,7 +12,7 @@ import pytest
 from support.certificates import Authority
 from tfs_proxy.values.errors import NotReached, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_tls, connect_unix
-from tfs_proxy.wire.http_client import ConnectionPool, Timeouts, get
+from tfs_proxy.wire.http_client import ConnectionPool, get
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Handle = Callable[[socket.socket], None]
@@ -78,7 +78,7 @@ def test_tls_connections_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with (
         tls_server(authority, count) as port,
-        closing(ConnectionPool("localhost", port, Timeouts(60), connect=connect_tls)) as connections,
+        closing(ConnectionPool("localhost", port, 60, connect=connect_tls)) as connections,
     ):
         bodies = [connections.request("POST", "/", b"x", {}).body for _ in range(2)]
 
@@ -128,7 +128,7 @@ def test_a_body_in_pieces_is_sent_in_chunks_on_a_connection_of_its_own() -> None
 
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    with serving(listener, note), closing(ConnectionPool("127.0.0.1", port, Timeouts(60))) as connections:
+    with serving(listener, note), closing(ConnectionPool("127.0.0.1", port, 60)) as connections:
         for _ in range(2):
             response = connections.request("POST", "/in", lambda: iter([b"ab", b"", b"c" * 20]), {})
             assert response.body == b"ok"
@@ -152,7 +152,7 @@ def test_a_body_in_pieces_goes_out_once() -> None:
     port = listener.getsockname()[1]
     with (
         serving(listener, read_and_close),
-        closing(ConnectionPool("127.0.0.1", port, Timeouts(60))) as connections,
+        closing(ConnectionPool("127.0.0.1", port, 60)) as connections,
         pytest.raises(UpstreamUnavailable, match="closed the connection without an answer"),
     ):
         connections.request("POST", "/", pieces, {})
@@ -173,7 +173,7 @@ def test_an_answer_before_the_end_of_a_stream_counts() -> None:
 
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    with serving(listener, refuse), closing(ConnectionPool("127.0.0.1", port, Timeouts(60))) as connections:
+    with serving(listener, refuse), closing(ConnectionPool("127.0.0.1", port, 60)) as connections:
         response = connections.request("POST", "/", lambda: [b"x" * 65536] * 64, {})
 
     assert (response.status, response.body) == (413, b"big")

@@ -10,7 +10,7 @@ from support.running import LOOPBACK
 from tfs_proxy.serving.upstream.interface import TensorAnswer
 from tfs_proxy.values.errors import AnswerTooLarge, UpstreamError
 from tfs_proxy.wire.error_status import status_of_error
-from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool
 from tfs_proxy.wire.protos import PredictResponse, TensorProto
 from tfs_proxy.worker.translator.inference_messages import AskedModel, TranslatedRequest, infer_answer
 
@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 def test_an_answer_that_never_ends_is_refused_at_the_limit(way: str) -> None:
     """It is a 502."""
     with endless_server(way) as port:
-        pool = ConnectionPool(LOOPBACK, port, Timeouts(20), server="It", most_bytes=MEGABYTE)
+        pool = ConnectionPool(LOOPBACK, port, 20, server="It", most_bytes=MEGABYTE)
         with pytest.raises(
             AnswerTooLarge, match=r"It's answer is over 1 MB\. TFS_PROXY_MAX_ANSWER_MB"
         ) as raised:

@@ -10,9 +10,6 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.wire import routes
 from tfs_proxy.wire.routes import Route
 
-HTTP = "http"
-GRPC = "grpc"
-"""Names of nginx's servers."""
 ANSWERS_PAGES = {"--rest_api_enable_cors_support", "--rest_api_enable_cors_support=true"}
 """The model server's flag for preflights and answers to web pages, as it may be written."""
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from tfs_proxy.values.errors import ClientGone, RequestError, UpstreamError
-from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.media_types import BYTES
 
@@ -25,7 +25,7 @@ class Container:
         self.host = host
         self.port = port
         self._threads = threads
-        self._connections = ConnectionPool(host, port, Timeouts(60.0), server=name)
+        self._connections = ConnectionPool(host, port, 60.0, server=name)
 
     async def ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], seconds: float

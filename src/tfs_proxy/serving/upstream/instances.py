@@ -12,7 +12,7 @@ from msgspec.json import decode, encode
 from tfs_proxy.values.deployment import Deployment, WorkerOrder, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_unix
-from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool
 from tfs_proxy.wire.http_messages import HttpResponse
 from tfs_proxy.wire.routes import DEPLOYMENT, HEARTBEAT, SETTLED
 
@@ -41,11 +41,9 @@ def ask(
 
     Raises UpstreamUnavailable and UpstreamTimeout.
     """
-    timeouts = Timeouts(TIMEOUT_SECONDS, connect_seconds=TIMEOUT_SECONDS)
     connect = connect_unix(control_socket)
-    with closing(
-        ConnectionPool("localhost", 80, timeouts, idle=0, connect=connect, server="The supervisor")
-    ) as connections:
+    pool = ConnectionPool("localhost", 80, TIMEOUT_SECONDS, idle=0, connect=connect, server="The supervisor")
+    with closing(pool) as connections:
         sent = {"Connection": "close", **(headers or {})}
         return connections.request(method, quote(path), body or None, sent)
 

@@ -32,7 +32,7 @@ from tfs_proxy.values.errors import (
 )
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, Signature, Target, default_signature
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
-from tfs_proxy.wire.http_client import ConnectionPool, Timeouts
+from tfs_proxy.wire.http_client import ConnectionPool
 from tfs_proxy.wire.http_messages import HttpResponse
 
 PROBE_SECONDS = 2.0
@@ -49,7 +49,7 @@ class RestUpstream:
     def __init__(self, instances: Sequence[Instance], timeout_seconds: float) -> None:
         self._load_balancer = LoadBalancer(instances)
         self._connections = {
-            instance: ConnectionPool(instance.host, instance.rest_port, Timeouts(timeout_seconds))
+            instance: ConnectionPool(instance.host, instance.rest_port, timeout_seconds)
             for instance in instances
         }
         self.signatures = Signatures(self._read_metadata)

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path, PurePosixPath
@@ -40,21 +39,19 @@ PING_SECONDS = 2.0
 LOAD_SECONDS = 360.0
 """Limit for a load (docs/reference/sagemaker.md)."""
 
-CONNECT_SECONDS = 5.0
 PART_BYTES = 1 << 16
 """Size of the largest part of an answer that is passed on as it comes."""
 
 
 class ComingAnswer:
-    """The answer of ``server`` to ``request`` on ``connection``, whose parts are read as they come.
+    """The answer to ``request`` on ``connection``, whose parts are read as they come.
 
     ``threads`` wait for it, until ``deadline``. All that waits raises UpstreamError.
     """
 
     def __init__(
-        self, server: str, connection: socket.socket, threads: Executor, deadline: Deadline, request: bytes
+        self, connection: socket.socket, threads: Executor, deadline: Deadline, request: bytes
     ) -> None:
-        self._server = server
         self._connection = connection
         self._threads = threads
         self._deadline = deadline
@@ -96,7 +93,7 @@ class ComingAnswer:
         except TimeoutError as error:
             raise self._deadline.over() from error
         except (OSError, HTTPException) as error:
-            raise UpstreamUnavailable(connection_closed(self._server)) from error
+            raise UpstreamUnavailable(connection_closed(self._deadline.server)) from error
 
     def _post(self) -> bytes:
         self._connection.sendall(self._request)
@@ -158,10 +155,9 @@ class HostedContainer(Container):
     ) -> StreamedResponse:
         """Its answer to a POST as it comes, of any status. It and its parts raise UpstreamError."""
         deadline = Deadline(self.name, seconds, seconds)
-        opened = partial(self._connections.open, min(CONNECT_SECONDS, seconds))
-        connection = await asyncio.get_running_loop().run_in_executor(self._threads, opened)
+        opening = asyncio.get_running_loop().run_in_executor(self._threads, self._connections.open, seconds)
         request = self._connections.head("POST", path, body, headers) + body
-        return await ComingAnswer(self.name, connection, self._threads, deadline, request).begin()
+        return await ComingAnswer(await opening, self._threads, deadline, request).begin()
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, then SIGKILL after ``seconds``; does nothing to one that this process has not started."""

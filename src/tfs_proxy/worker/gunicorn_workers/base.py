@@ -110,8 +110,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             deployment = fetch_deployment(workspace.control_socket)
             self.observers = observers_for(deployment, workspace)
             limit_seconds = deployment.times.load_seconds
-            until = time.monotonic() + limit_seconds
-            self.loading = Loading(self.new_lane(), deployment.script_folder, limit_seconds, until)
+            deadline = time.monotonic() + limit_seconds
+            self.loading = Loading(self.new_lane(), deployment.script_folder, limit_seconds, deadline)
             super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
@@ -203,7 +203,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.loading is not None and self.loading.is_late():
             end_now(1)
         if self.served.watch.hangs:
-            os.ftruncate(self.tmp.fileno(), 1)  # has gunicorn's master start another worker
+            os.ftruncate(self.tmp.fileno(), 1)  # the successor's byte, for gunicorn's master
 
     def _obey(self, order: WorkerOrder) -> None:
         """Ask the script for its health, or end once all requests whose calls don't hang are answered."""

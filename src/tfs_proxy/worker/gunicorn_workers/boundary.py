@@ -95,11 +95,8 @@ class AnswerObserver(Protocol):
     def note_piece(self, piece: bytes) -> None:
         """Note a piece that is about to be sent."""
 
-    def note_whole(self) -> None:
-        """Note that all pieces have been sent."""
-
-    def close(self) -> None:
-        """Note the end, also of an answer that has broken off."""
+    def end(self, *, is_whole: bool) -> None:
+        """Note the end of an answer, all of which has been sent, or that has broken off."""
 
 
 class WorkerApp(Protocol):
@@ -111,10 +108,10 @@ class WorkerApp(Protocol):
     known: Container[str]
     """Names of the models by which requests are counted."""
 
-    first_call: threading.Thread | None
+    first_call: threading.Thread | None = None
     """Thread of the calls before the first request, from a model's recorded ones; None without any."""
 
-    health: ScriptHealth | None
+    health: ScriptHealth | None = None
     """Watch over the script's own health; None if it tells nothing of it."""
 
     def close(self) -> None:
@@ -126,8 +123,6 @@ class NotLoaded(WorkerApp):
 
     watch = DeadlineWatch()
     known = ()
-    first_call = None
-    health = None
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
@@ -179,10 +174,9 @@ class RequestBoundary:
         request_id = None
         if self.headers_for_nginx is None:
             environ.pop(_NOTED, None)  # it comes from a client
-            said = FromNginx("", None, "")
         else:
-            said = FromNginx.read(environ)
             request_id = environ.get(_CLIENT_ID)  # nginx has chosen it already
+        said = FromNginx.read(environ)
         if not request_id:
             request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
             environ[_CLIENT_ID] = request_id
@@ -269,6 +263,7 @@ class Exchange:
         "_boundary",
         "_connection",
         "_ended",
+        "_is_whole",
         "_iterator",
         "_note",
         "_shows_timing",
@@ -297,6 +292,7 @@ class Exchange:
         self._shows_timing = _ASKS_TIMING in environ
         self._iterator: Iterator[bytes] = iter(())
         self._ended = False
+        self._is_whole = False
         self._writing_since = 0.0
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
@@ -334,8 +330,7 @@ class Exchange:
         self._end_writing()
         piece = next(self._iterator, None)
         if piece is None:
-            for observer in self.observers:
-                observer.note_whole()
+            self._is_whole = True
             raise StopIteration
         for observer in self.observers:
             observer.note_piece(piece)
@@ -347,11 +342,11 @@ class Exchange:
         """End the request; the server calls it once the answer is sent, or can't be sent."""
         try:
             self._end_writing()
+            self._end_observers()
             if hasattr(self.pieces, "close"):
                 set_current_request(self.record)  # a script's generator may run
                 self.pieces.close()
         finally:
-            self._close_observers()
             self.note_end()
             set_current_request(None)
 
@@ -360,7 +355,7 @@ class Exchange:
         gone = isinstance(error, OSError)
         refused = refusal(error)
         self.record.status, self.record.reason = (CLIENT_GONE, "") if gone else (refused.status, refused.text)
-        self._close_observers()
+        self._end_observers()
         self.note_end()
         if gone:
             set_current_request(None)
@@ -390,9 +385,9 @@ class Exchange:
             except Exception:
                 log.exception("%s failed as a request ended", type(observer).__name__)
 
-    def _close_observers(self) -> None:
+    def _end_observers(self) -> None:
         for observer in self.observers:
-            observer.close()
+            observer.end(is_whole=self._is_whole)
 
     def _end_writing(self) -> None:
         if self._writing_since:

@@ -1,7 +1,7 @@
 """Master of gunicorn that starts a worker in place of one before that ends: run as a module for gunicorn.
 
-gunicorn itself starts a worker only once another has ended. A worker with calls that hang asks for one by a
-byte in the file that gunicorn has of it, and ends once the supervisor tells it to.
+gunicorn itself starts a worker only once another has ended. A worker with calls that hang asks for one by the
+successor's byte, in the file that gunicorn has of it, and ends once the supervisor tells it to.
 """
 
 import logging
@@ -31,8 +31,8 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 
     def manage_workers(self) -> None:
         """Keep the number of workers; ends if none can be started."""
-        ask = sum(os.fstat(worker.tmp.fileno()).st_size for worker in self.WORKERS.values())
-        self.num_workers = self.cfg.workers + ask
+        successors = sum(os.fstat(worker.tmp.fileno()).st_size for worker in self.WORKERS.values())
+        self.num_workers = self.cfg.workers + successors
         try:
             super().manage_workers()
         except OSError as error:
