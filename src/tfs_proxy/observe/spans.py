@@ -28,7 +28,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, RequestRecord
-from tfs_proxy.observe.traces import MARKED, NO_HEADERS, OUTGOING, parent_in
+from tfs_proxy.observe.traces import MARKED, OUTGOING, parent_in
 from tfs_proxy.values.names import utf8_texts
 from tfs_proxy.wire.header_names import (
     CALLER,
@@ -106,7 +106,7 @@ class RequestSpans:
         if path_of(record.target) in PROBES:
             return
         headers = {name: environ[variable] for name, variable in _CARRIERS if variable in environ}
-        parent = parent_in(headers) if headers else NO_HEADERS
+        parent = parent_in(headers) if headers else {}
         if self._marked and not parent and mark != MARKED:
             attach(_UNTRACED)
             return
@@ -220,7 +220,7 @@ def _fail(span: Span, kind: str) -> None:
 def _present_headers() -> Mapping[str, str]:
     """Headers of the current span; none outside of the share."""
     if trace.get_current_span() is _NOBODY:
-        return NO_HEADERS
+        return {}
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier)
     return carrier

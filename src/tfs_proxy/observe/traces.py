@@ -119,9 +119,6 @@ def parent_in(headers: Mapping[str, str]) -> Mapping[str, str]:
     return {}
 
 
-NO_HEADERS: Mapping[str, str] = {}
-
-
 class Outgoing:
     """Headers of the present span for a call within it; `observe.spans` gives them, once traces are on."""
 

@@ -6,8 +6,10 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+Connection = socket.socket
 Connect = Callable[[str, int, float | None], socket.socket]
 """Function that connects to host and port within a time in seconds, None for any. Raises OSError."""
 
@@ -73,6 +75,13 @@ def connect_unix(path: Path) -> Connect:
         return connection
 
     return connect
+
+
+def end(connection: Connection) -> None:
+    """Close a connection from which another thread may be reading."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
 
 
 def authority(host: str, port: int) -> str:

@@ -58,7 +58,6 @@ from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
 KEEP_ALIVE_SECONDS = 75
 
-
 MOST_CONNECTIONS = 8192
 CONNECTIONS_A_CORE = 2048
 """nginx takes 0.43 KB of memory for each possible connection, whether it comes or not."""
@@ -117,7 +116,6 @@ ERROR_PAGES_OF_MODEL_SERVERS: Mapping[int, str] = {
     **{status: ERROR_PAGES[status] for status in (408, 413, TOO_MANY_UPLOADS_STATUS)},
     504: "/.refused/model-server-504",
 }
-
 
 NO_ROOM = "the body finds no room below TFS_PROXY_HOME, where large ones wait: mount a larger disk"
 
@@ -213,12 +211,9 @@ def answer_seconds(settings: Settings) -> int:
 
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
-    name = "one_archive"
-    kind = routes.ONE_ARCHIVE
-    if proxy.multi_model is not None:
-        name = "many_models"
-        kind = routes.MANY_MODELS
-    return _rendered(name, _of_all(proxy, settings, workspace, kind))
+    if proxy.multi_model is None:
+        return _rendered("one_archive", _of_all(proxy, settings, workspace, routes.ONE_ARCHIVE))
+    return _rendered("many_models", _of_all(proxy, settings, workspace, routes.MANY_MODELS))
 
 
 def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace, read_seconds: int) -> str:
@@ -267,7 +262,6 @@ def _templates() -> Environment:
 
 
 def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: int) -> dict[str, Any]:
-    level = settings.nginx_loglevel
     many = proxy.multi_model
     serving = proxy.serving
     served = many or serving
@@ -317,7 +311,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "to_endpoints": TO_ENDPOINTS,
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
         "control_kb": many_models.CONTROL_REQUEST_KB,
-        "log_level": "info" if level == "debug" else level,  # at debug it would log requests' headers
+        "log_level": settings.nginx_loglevel.replace("debug", "info"),  # it would log requests' headers
         "logs_all": int(settings.access_log.mode not in {AccessLog.OFF, AccessLog.ERRORS}),
         "plain_id": PLAIN_ID,
         "read_seconds": answer_seconds(settings),
@@ -388,7 +382,7 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
 
 
 def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
-    """Patterns of parents, and 1 or 0 for those that are traced."""
+    """Share that is traced of requests without a parent, and patterns of parents."""
     return {
         "percent": f"{100 * marked_share(sampling):.2f}" if is_divided(sampling) else None,
         "share": int(sampling.share > 0),

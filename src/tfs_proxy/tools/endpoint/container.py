@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
@@ -24,7 +23,7 @@ from tfs_proxy.values.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from tfs_proxy.wire.connect import authority
+from tfs_proxy.wire.connect import Connection, authority, end
 from tfs_proxy.wire.error_body import connection_closed, error_text
 from tfs_proxy.wire.http_client import Deadline, get_async
 from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
@@ -49,9 +48,7 @@ class ComingAnswer:
     ``threads`` wait for it, until ``deadline``. All that waits raises UpstreamError.
     """
 
-    def __init__(
-        self, connection: socket.socket, threads: Executor, deadline: Deadline, request: bytes
-    ) -> None:
+    def __init__(self, connection: Connection, threads: Executor, deadline: Deadline, request: bytes) -> None:
         self._connection = connection
         self._threads = threads
         self._deadline = deadline
@@ -78,9 +75,7 @@ class ComingAnswer:
 
     async def aclose(self) -> None:
         """Close the connection, from which a thread may be reading; the rest of the answer is lost."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+        end(self._connection)
         self._answer.close()
 
     async def _in_thread(self, step: Callable[[], bytes]) -> bytes:
