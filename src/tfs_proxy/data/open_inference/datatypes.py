@@ -162,7 +162,7 @@ def _cut_off(raw: bytes, number: int, count: int, subject: str) -> BadInput:
 def raw_strings(array: npt.NDArray[Any]) -> bytes:
     """Join strings of an array of any shape for `elements`."""
     pieces: list[bytes] = []
-    for element in array.flat:
+    for element in array.ravel():
         value = element if isinstance(element, bytes) else str(element).encode()
         pieces += _LENGTH.pack(len(value)), value
     return b"".join(pieces)

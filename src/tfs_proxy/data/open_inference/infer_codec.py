@@ -126,7 +126,7 @@ def as_array(value: Any, name: str) -> npt.NDArray[Any]:
     if array.dtype.kind not in "SUO":
         return array
     strings = np.empty(array.size, BYTES)
-    for number, element in enumerate(array.flat):
+    for number, element in enumerate(array.ravel()):
         if not isinstance(element, str | bytes):
             kind = type(element).__name__
             raise ScriptFailure(f"{named('output', name)} holds {kind}: it must be numbers, str or bytes")
@@ -162,7 +162,8 @@ def write_answer(
             raws.append(to_raw(array, datatype))
             tensors.append({**tensor, "parameters": {BINARY_DATA_SIZE: len(raws[-1])}})
         elif wanted.as_base64 and datatype.array == BYTES:
-            texts = [base64_of(value if isinstance(value, bytes) else value.encode()) for value in array.flat]
+            values = array.ravel()
+            texts = [base64_of(value if isinstance(value, bytes) else value.encode()) for value in values]
             tensors.append({**tensor, "parameters": {CONTENT_TYPE: BASE64_TYPE}, "data": texts})
         else:
             tensors.append({**tensor, "data": _json_data(wanted.name, array, datatype)})
@@ -191,7 +192,7 @@ def _json_data(name: str, array: npt.NDArray[Any], datatype: Datatype) -> Any:
         raise BadInput(f"{subject} is {datatype.name}, which JSON does not carry: {_ASK_FOR_BINARY}.")
     if datatype.array == BYTES:
         try:
-            return [value if isinstance(value, str) else value.decode() for value in array.flat]
+            return [value if isinstance(value, str) else value.decode() for value in array.ravel()]
         except UnicodeDecodeError:
             what = "is not UTF-8 text, so JSON does not carry it"
             raise BadInput(

@@ -308,9 +308,10 @@ def _one_by_one(data: list[Any], datatype: Datatype, subject: str) -> npt.NDArra
 
 def _decode_base64(array: npt.NDArray[Any], subject: str) -> None:
     """Decode strings in place; raises BadInput for one that is not base64: MLServer takes it as it is."""
-    for number, text in enumerate(array.flat):
+    flat = array.reshape(-1)
+    for number, text in enumerate(flat):
         try:
-            array.flat[number] = base64_bytes({BASE64: text.decode()})
+            flat[number] = base64_bytes({BASE64: text.decode()})
         except ValueError:
             raise BadInput(f"{subject}: value {number + 1} is not base64.") from None
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Unpack
 
 import numpy as np
@@ -80,7 +79,7 @@ class BinaryUpstream(RestUpstream):
 def _bytes_of(batch: Batch) -> int:
     """Size of the batch's arrays; only the first strings are counted if there are many."""
     sizes = (
-        sum(map(len, islice(array.flat, SMALL_BYTES))) + array.size if array.dtype == BYTES else array.nbytes
+        sum(map(len, array.ravel()[:SMALL_BYTES])) + array.size if array.dtype == BYTES else array.nbytes
         for array in batch.inputs.values()
     )
     empty = (array.shape for array in batch.inputs.values() if not array.size)

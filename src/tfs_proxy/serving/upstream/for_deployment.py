@@ -131,7 +131,7 @@ class ForDeployment:
 def _odd_pictures(batch: Batch) -> Iterator[str]:
     """Describe strings of the first inputs that should be pictures and are none."""
     for name, array in batch.inputs.items():
-        for number, value in enumerate(array.flat if array.dtype == BYTES else (), 1):
+        for number, value in enumerate(array.ravel() if array.dtype == BYTES else (), 1):
             if value.startswith(_BASE64):
                 yield (
                     f'String {number} of the input "{name}" is base64 as text: send it {batch.base64_form}.'

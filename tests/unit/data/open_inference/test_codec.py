@@ -277,6 +277,7 @@ def test_json_carries_bytes_as_base64() -> None:
     assert asked.batch(signature("DT_STRING")).inputs["x"].tolist() == [[b"\xff", b"a"]]
     for dtype, data in (
         ("DT_STRING", np.array([[b"\xff", b"a"]], object)),
+        ("DT_STRING", np.array([[b"\xff", b"a"]], object).reshape((1,) * 39 + (2,))),
         ("DT_FLOAT", np.array([[1, 2]], np.float32)),
     ):
         (output,) = written(write_answer(asked, "m", "1", {"y": data}, signature(dtype)))[0]["outputs"]

@@ -81,7 +81,7 @@ def make_front(tmp_path: Path) -> MakeFront:
         served = deployment(
             "half",
             script=None if script is None else script.path,
-            bodies=BodyLimits(LIMIT_BYTES, 4 * LIMIT_BYTES),
+            bodies=BodyLimits(LIMIT_BYTES, 8 * LIMIT_BYTES),
             loaded_as=loaded_as,
             doors=Doors(open_inference=open_inference),
             inner_names={} if nickname is None else {nickname: "half"},

@@ -131,6 +131,20 @@ def test_strings_that_are_no_pictures(
         assert 'send it with "parameters": {"content_type": "base64"}.' in error_of(result)
 
 
+def test_strings_of_more_dimensions_than_numpys_iterators_have(make_front: Any, error_of: ErrorOf) -> None:
+    """The model server's refusal of them reaches the client."""
+    front = make_front(status=400, body=b'{"error": "33 dimensions"}')
+    one = front.upstream.signatures["serving_default"]
+    strings = replace(one, inputs={"x": TensorSpec("x", "DT_STRING", None)})
+    front.upstream.signatures = {"serving_default": strings}
+    given = {"name": "x", "shape": [1] * 33, "datatype": "BYTES", "data": ["YQ=="]}
+
+    for parameters in ({}, {"content_type": "base64"}):
+        document = {"inputs": [{**given, "parameters": parameters}]}
+        result = front.client.simulate_post("/v2/models/half/infer", json=document)
+        assert (result.status_code, error_of(result)) == (400, "33 dimensions")
+
+
 def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: ErrorOf) -> None:
     """The error lists the model's signatures for TF Serving's own JSON, too."""
     front = make_front(status=400, body=b'{"error": "no such signature"}')
