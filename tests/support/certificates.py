@@ -19,10 +19,10 @@ class Authority:
         self.path = folder / f"{name}.pem"
         self.path.write_bytes(self._signed(name, self._key, is_ca=True))
 
-    def sign(self, name: str, passphrase: bytes = b"") -> Path:
+    def sign(self, name: str, passphrase: bytes = b"", *, is_ca: bool = False) -> Path:
         """Write a certificate of localhost, NAME.crt, and its key, NAME.key; returns the key's path."""
         key, path = ec.generate_private_key(ec.SECP256R1()), self._folder / f"{name}.key"
-        path.with_suffix(".crt").write_bytes(self._signed(name, key, is_ca=False))
+        path.with_suffix(".crt").write_bytes(self._signed(name, key, is_ca=is_ca))
         hidden = (
             serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         )

@@ -51,6 +51,9 @@ _NO_CREDENTIALS = ("token request", "Account must be specified", "401 Unauthoriz
 _UNREACHABLE = {
     "UnknownIssuer": "no CA that is trusted here has signed its certificate: set SSL_CERT_FILE to a PEM file "
     "of CAs with its own",
+    "CaUsedAsEndEntity": "its certificate is a CA's own, as openssl req -x509 makes it: make it anew with "
+    "-addext basicConstraints=critical,CA:FALSE, and set SSL_CERT_FILE to its PEM file",
+    "BadSignature": "another CA of that name has signed its certificate: set SSL_CERT_FILE to its PEM file",
     "InvalidCertificate": "its certificate is for another name or time: take its name, or renew it",
     "InvalidContentType": "it does not speak TLS there: take http://, or another port",
     "dns error": "there is no host of this name: check the address, and this machine's name server",

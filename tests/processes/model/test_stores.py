@@ -4,6 +4,7 @@ import re
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -59,21 +60,27 @@ class Files(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    authority = Authority(tmp_path)
-    key = authority.sign("server")
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
-    monkeypatch.setattr(stores, "PART_BYTES", 1_000_000)
-    monkeypatch.setattr(Files, "asked", [])
+@contextmanager
+def _serving(key: Path) -> Iterator[int]:
+    """The port of the files, with the certificate beside ``key``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(key.with_suffix(".crt"), key)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"https://localhost:{server.server_port}/models/my%20model.tar.gz?sig=a%2Fb"
+    yield server.server_port
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    monkeypatch.setattr(stores, "PART_BYTES", 1_000_000)
+    monkeypatch.setattr(Files, "asked", [])
+    with _serving(authority.sign("server")) as port:
+        yield f"https://localhost:{port}/models/my%20model.tar.gz?sig=a%2Fb"
 
 
 def test_a_broken_read_resumes(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +126,15 @@ def test_a_store_that_can_not_be_reached(
     with pytest.raises(ArchiveError, match=f"{base}/m.tar.gz can't be read: .*{sentence}") as caught:
         download(f"{base.replace('//', '//ann:se@cret@')}/m.tar.gz?sig=1", tmp_path / "folder")
     assert "cret" not in str(caught.value)
+
+
+def test_a_server_with_the_certificate_of_a_ca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `openssl req -x509` makes one: it is refused as what it is, trusted or not."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    sentence = "its certificate is a CA's own.*basicConstraints=critical,CA:FALSE.*SSL_CERT_FILE"
+    with _serving(authority.sign("server", is_ca=True)) as port, pytest.raises(ArchiveError, match=sentence):
+        download(f"https://localhost:{port}/m.tar.gz", tmp_path / "folder", ROOMY)
 
 
 def test_what_is_refused(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
