@@ -15,7 +15,7 @@ from tfs_proxy.data.registry import format_of
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, in_one_line
 from tfs_proxy.transform.bad_records import BadLimit, BadRecordCounts
 from tfs_proxy.transform.batches import MiniBatch, whole_object, without_place
-from tfs_proxy.transform.job import GZIP, LINE, NONE, Job
+from tfs_proxy.transform.job import GZIP, INPUT, LINE, NONE, Job
 from tfs_proxy.transform.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.run_statistics import BadRecord, ObjectFailed
 from tfs_proxy.transform.sender import Refused, Sender
@@ -151,9 +151,9 @@ class Processed(Untouched):
         return self.header(batch, len(answers[0])) + rows
 
     def _kept(self, batch: MiniBatch, text: bytes) -> Values:
-        """The records of ``text``, or their ids, to which a join adds the answers."""
+        """The records of ``text`` or, without a join of them, their ids, to which the answers are added."""
         records = self._read(text.removeprefix(BYTE_ORDER_MARK))
-        if self._job.id_column is None:
+        if self._job.join == INPUT or self._job.id_column is None:
             return records
         at = self._place_of_id(batch)
         return [[row[at] if at < len(row) else ""] for row in records]

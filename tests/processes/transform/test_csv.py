@@ -46,6 +46,10 @@ def test_an_id_column_stays_beside_each_row(run: Run, tmp_path: Path) -> None:
     whole = run("a,my id,a,a,b\n" + "".join(rows), "--id-column", "my id", "--max-payload-mb", "0")
     assert whole.status == 0, whole.log
     assert outputs(tmp_path / "out")["a.csv.out"].decode().splitlines() == written[:-1]
+    both = run("a,my id,a,a,b\n1,x,2,3,4\n", "--id-column", "my id", "--join", "Input")
+    assert both.status == 0, both.log
+    joined = outputs(tmp_path / "out")["a.csv.out"].decode().splitlines()
+    assert (joined[0], joined[1][:10]) == ("a,my id,a,a,b,count,label,sum,sum,sum", "1,x,2,3,4,")
     missing = run("a,a,a,b\n1,2,3,4\n", "--id-column", "my id")
     assert (missing.status, "the header has no column my id" in missing.log) == (1, True), missing.log
 
