@@ -39,7 +39,10 @@ def answer(request: ExportRequest) -> ExportReport:
         report, exported = keras_files.export(replace(request, target=target))
         warnings = report.warnings
         if request.preprocessing is not None:
-            warnings += _added(replace(request, source=target), request.preprocessing).warnings
+            tables = request.preprocessing.standardize
+            tables = {report.own_names.get(name, name): table for name, table in tables.items()}
+            preprocessing = replace(request.preprocessing, standardize=tables)
+            warnings += _added(replace(request, source=target), preprocessing).warnings
         # Last, since TensorFlow numbers functions by what was traced before.
         warnings += compare(exported, target)
     return replace(report, warnings=warnings)

@@ -174,7 +174,8 @@ class TableStage:
     """
 
     def __init__(self, by_input: Mapping[str, Standardization], specs: Specs) -> None:
-        self.signature = specs
+        # What a loaded signature calls its tensors is in small letters.
+        self.signature = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
         self._constants = {name: _constants(name, each, specs) for name, each in by_input.items()}
 
     def tensors(self, inputs: Tensors) -> Tensors:

@@ -121,20 +121,21 @@ def test_classes_that_the_signature_leaves_open_are_the_labels(tmp_path: Path) -
 
 
 def test_columns_are_standardized(tmp_path: Path) -> None:
+    """Of an input that keeps its name."""
     rng = np.random.default_rng(3)
     mean, std = rng.normal(50, 20, 3), rng.uniform(0.1, 9, 3)
     module = tf.Module()
     module.run = tf.function(
         lambda a, b: {"a": tf.identity(a), "b": tf.identity(b)},
-        input_signature=[tf.TensorSpec([None, 3], tf.float32, "a"), tf.TensorSpec([None], tf.string, "b")],
+        input_signature=[tf.TensorSpec([None, 3], tf.float32, "A"), tf.TensorSpec([None], tf.string, "b")],
     )
     tf.saved_model.save(module, str(tmp_path / "source"), signatures=module.run)
-    asked = Preprocessing(standardize={"a": Standardization(tuple(mean), tuple(std))})
+    asked = Preprocessing(standardize={"A": Standardization(tuple(mean), tuple(std))})
 
     assert add_signatures(tmp_path / "source", tmp_path / "target", asked) == []
 
     rows = rng.normal(50, 20, (100, 3)).astype(np.float32)
-    got = signatures_of(tmp_path / "target")["serving_default"](a=tf.constant(rows), b=tf.constant(["x"]))
+    got = signatures_of(tmp_path / "target")["serving_default"](A=tf.constant(rows), b=tf.constant(["x"]))
     assert np.abs(got["a"].numpy() - (rows - mean) / std).max() <= 1e-4
     assert got["b"].numpy().tolist() == [b"x"]
 

@@ -236,8 +236,10 @@ def test_the_order_of_columns_of_a_keras_model(home: Path, model_files: Path) ->
 
 @pytest.mark.tensorflow
 def test_names_that_a_graph_can_not_have(home: Path, model_files: Path) -> None:
-    """They are recorded, and the order of a dict's columns is said; `Client` and the page have them."""
-    packed = pack(home, model_files / "dicts.keras")
+    """They are recorded, and the order of a dict's columns is said; tables, `Client` and the page have them."""
+    tables = home / "tables.json"
+    tables.write_text('{"income (USD)": {"mean": [1], "std": [2]}}')
+    packed = pack(home, model_files / "dicts.keras", "--standardize", str(tables))
     assert "CSV without a header is read in this order of columns: age,income_USD\n" in packed.stderr
     with (
         serving(str(home.parent / "model.tar.gz"), "--model-server", "embedded") as stack,
