@@ -1,7 +1,7 @@
 """Data plane: a model's answer to a request's records or tensors, with no HTTP inside."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -283,7 +283,8 @@ class DataPlane:
                 return decode_documents([form], signature)
             given = decode_serving_form(form, signature)
             batch = listed(given, signature)
-            if batch is given and is_json and not _has_no_rows(refusal) and not signature.own_names:
+            has_own_names = any(signature.alias(name) != name for name in _names(form))
+            if batch is given and is_json and not _has_no_rows(refusal) and not has_own_names:
                 return None
             return column_body(batch.inputs, target.signature) if COLUMN in form and is_json else batch
         except BadInput:
@@ -334,6 +335,14 @@ def _first_refused(records: Documents, ask: Callable[[Batch], ModelAnswer]) -> U
     if refusal.ok:
         return None
     return UpstreamRefused(refusal.status, error_body(f"Document {taken + 1}: {error_text(refusal.body)}"))
+
+
+def _names(form: Mapping[str, Any]) -> Iterator[str]:
+    """The names of inputs in TF Serving's form."""
+    values = form.get(ROW, form.get(COLUMN))
+    for record in values if isinstance(values, list) else [values]:
+        if isinstance(record, dict):
+            yield from record
 
 
 def _has_no_rows(answer: ModelAnswer) -> bool:

@@ -1,6 +1,7 @@
 """The JSON of the embedded server's REST API, over models that are made up: they answer with what they were asked."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -145,6 +146,12 @@ def test_what_does_not_fit_is_refused(echoes: Echoes, body: str, text: str) -> N
 
 def test_a_long_value_is_cut_in_an_error(echoes: Echoes) -> None:
     assert len(echoes.refusal(f"[{'1,' * 100_000}1]", x=FLOAT)) < 2000
+
+
+def test_inputs_have_the_graphs_names_alone(echoes: Echoes) -> None:
+    """As in TensorFlow Serving, which knows no others."""
+    for body in ('{"instances": [{"x": 1, "the z": 2}]}', '{"inputs": {"x": [1], "the z": [2]}}'):
+        assert re.search("the.z", echoes.refusal(body, x=INT32, the_z=INT32))
 
 
 @pytest.mark.parametrize("form", ["instances", "inputs"])

@@ -205,7 +205,8 @@ def _refused(
 
 
 def _signature(inputs: Inputs, spec_of: Callable[[Tensor], TensorSpec]) -> Signature:
-    return Signature("", PREDICT_METHOD, {name: spec_of(tensor) for name, tensor in inputs.items()}, {})
+    specs = {name: spec_of(tensor) for name, tensor in inputs.items()}
+    return Signature("", PREDICT_METHOD, specs, {}, own_names={name: name for name in specs})
 
 
 def _spec(tensor: Tensor) -> TensorSpec:
