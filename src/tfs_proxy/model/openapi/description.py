@@ -99,24 +99,21 @@ def describe(
     *,
     accepts: Mapping[str, Any] | None = None,
     returns: Mapping[str, Any] | None = None,
-    examples: Mapping[str, bytes | str | Path] | None = None,
+    examples: Mapping[str, bytes | str | Path | dict[str, Any] | list[Any]] | None = None,
     validate: bool = False,
 ) -> None:
     """Say, at the top of inference.py, what bodies it reads and writes, for ``GET /openapi.json``.
 
     ``accepts`` and ``returns`` map media types to a JSON schema or to a Python type (``list[float]``, a
     dataclass, a TypedDict, a pydantic model); None stands for a body that has no schema. ``examples`` maps
-    media types of requests to a body in bytes, or to the path of a file in the script's folder. With
-    ``validate`` a JSON body that does not fit its type is answered 400, a media type that is not named 415,
-    and ``data.value`` is the object; schemas are refused, as are types that can't be checked. Outside of a
-    script that is being loaded it only checks its arguments. Raises TypeError or ValueError for anything
-    else, OSError for a file that can't be read.
+    media types of requests to a body in bytes, to a dict or list for its JSON, or to the path of a file in
+    the script's folder. With ``validate`` a JSON body that does not fit its type is answered 400, a media
+    type that is not named 415, and ``data.value`` is the object; schemas are refused, as are types that can't
+    be checked. Outside of a script that is being loaded it only checks its arguments. Raises TypeError or
+    ValueError for anything else, OSError for a file that can't be read.
     """
     described = _importing.get() or Described(Path())
-    bodies = {
-        _media_type(name): body if isinstance(body, bytes) else (described.folder / body).read_bytes()
-        for name, body in (examples or {}).items()
-    }
+    bodies = {_media_type(name): _body(described.folder, each) for name, each in (examples or {}).items()}
     accepted, returned = (
         None
         if declared is None
@@ -128,6 +125,12 @@ def describe(
         raise ValueError(f"describe: there is an example of {min(unread)}, which accepts does not name")
     checks = _checks(accepts or {}) if validate else None
     described.description = Description(accepted, returned, bodies, checks)
+
+
+def _body(folder: Path, example: bytes | str | Path | dict[str, Any] | list[Any]) -> bytes:
+    if isinstance(example, dict | list):
+        return msgspec.json.encode(example)
+    return example if isinstance(example, bytes) else (folder / example).read_bytes()
 
 
 def _checks(accepts: Mapping[str, Any]) -> dict[str, Callable[[bytes], object]]:

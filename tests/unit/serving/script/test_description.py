@@ -20,18 +20,18 @@ def described(folder: Path, text: str) -> Description | None:
 
 
 def test_what_a_script_says(tmp_path: Path) -> None:
-    """Schemas and types by media type; an example is bytes, or a file in the script's folder."""
+    """Schemas and types by media type; an example is bytes, JSON, or a file in the script's folder."""
     (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8")
     text = """tfs_proxy.describe(
-        accepts={"image/jpeg": bytes, "Application/JSON; charset=utf-8": {"type": "array"}},
+        accepts={"image/jpeg": bytes, "Application/JSON; charset=utf-8": {"type": "array"}, "a/b+json": None},
         returns={"application/json": dict[str, float]},
-        examples={"image/jpeg": "cat.jpg", "application/json": b"[1]"},
+        examples={"image/jpeg": "cat.jpg", "application/json": b"[1]", "a/b+json": {"age": 41}},
     )"""
 
     assert described(tmp_path, text) == Description(
-        accepts={"image/jpeg": {}, "application/json": {"type": "array"}},
+        accepts={"image/jpeg": {}, "application/json": {"type": "array"}, "a/b+json": {}},
         returns={"application/json": {"type": "object", "additionalProperties": {"type": "number"}}},
-        examples={"image/jpeg": b"\xff\xd8", "application/json": b"[1]"},
+        examples={"image/jpeg": b"\xff\xd8", "application/json": b"[1]", "a/b+json": b'{"age":41}'},
     )
 
 
