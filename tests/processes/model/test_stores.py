@@ -134,7 +134,7 @@ def test_a_server_with_the_certificate_of_a_ca(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     sentence = "its certificate is a CA's own.*basicConstraints=critical,CA:FALSE.*SSL_CERT_FILE"
     with _serving(authority.sign("server", is_ca=True)) as port, pytest.raises(ArchiveError, match=sentence):
-        download(f"https://localhost:{port}/m.tar.gz", tmp_path / "folder", ROOMY)
+        download(f"https://localhost:{port}/m.tar.gz", tmp_path / "folder")
 
 
 def test_what_is_refused(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,8 +295,9 @@ def _unsteady_notes(folder: Path, summary: SavedModelSummary) -> Iterator[str]:
         if parts:
             yield (
                 f"answers {words_joined(names)} by way of {words_joined(parts)}: a record's answer may "
-                "change with the other records of its request, or from request to request. Unless you mean "
-                "that, as generators and agents do, export it with training=False."
+                "change with the other records of its request, or from request to request. Generators, "
+                "agents and models with a state mean that, and a branch may never be taken; else export it "
+                "with training=False."
             )
 
 
