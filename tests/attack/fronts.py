@@ -81,6 +81,7 @@ def stack_of(
     folder.mkdir(parents=True, exist_ok=True)
     light = {
         "SAGEMAKER_GUNICORN_WORKERS": "2",
+        "TFS_PROXY_MAX_DECODED_TOTAL_MB": "400",  # by default half of the machine's memory, however much that is
         **(without_nginx() if kind == "gunicorn" else {}),
         **(env or {}),
     }

@@ -99,7 +99,7 @@ def headers() -> Iterable[Case]:
     yield Case("Connection: close, keep-alive", get("{get}", "Connection: keep-alive"), ALLOWED)
     yield Case("an unknown upgrade", get("{get}", "Upgrade: nonsense/1"), ALLOWED)
     yield Case("h2c upgrade", get("{get}", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"), ALLOWED)
-    yield Case("a WebSocket", get("{get}", "Upgrade: websocket", "Sec-WebSocket-Key: x"), ALLOWED)
+    yield Case("a WebSocket", get("{get}", "Upgrade: websocket", "Sec-WebSocket-Key: x"), ALLOWED | {426})
     yield Case("Range of nonsense", get("{get}", "Range: bytes=9-1,-,0-"), ALLOWED | {206, 416})
     yield Case("X-Forwarded-For of 8,000 addresses", get("{get}", "X-Forwarded-For: " + "1," * 4000), ALLOWED)
     yield Case("Expect of nonsense", post("Expect: nonsense"), ALLOWED)
