@@ -35,7 +35,6 @@ from tfs_proxy.values import attributes, names
 from tfs_proxy.values.deployment import Deployment, TraceSampling
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.values.names import is_model_name
 from tfs_proxy.wire import guard, header_names, routes
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
@@ -175,7 +174,7 @@ class ProxyConfig(Struct, frozen=True):
             return None
         if serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
-        if not is_model_name(serving.default_model):  # a flag may give a model any name
+        if not names.is_model_name(serving.default_model):  # a flag may give a model any name
             return None
         return serving.default_model
 
@@ -261,6 +260,37 @@ def _templates() -> Environment:
     return templates
 
 
+def _names_of_all() -> dict[str, Any]:
+    return {
+        "headers": _table(header_names),
+        "routes": _table(routes),
+        "gates": _table(many_models),
+        "door_pattern": doors.pattern,
+        "key_needed": callers.REFUSED,
+        "admin_needed": callers.NOT_ADMIN,
+        "guarded_request": guard.NGINX_KEY,
+        "spared_paths": guard.SPARED,
+        "management_paths": guard.MANAGEMENT,
+        "foreign_page": guard.ORIGIN,
+        "preflight": guard.PREFLIGHT,
+        "page_methods": guard.METHODS,
+        "certificate": CERTIFICATE,
+        "request_line": NGINX_FORMAT,
+        "call_line": NGINX_GRPC_FORMAT,
+        "words_of_request": access.NGINX_PREFIX,
+        "words_of_call": access.GRPC_PREFIX,
+        "attributes_prefix": attributes.PREFIX,
+        "model_attribute": attributes.MODEL_NAME,
+        "version_attribute": attributes.MODEL_VERSION,
+        "label_attribute": attributes.MODEL_LABEL,
+        "loaded_name": names.LOADED_MODEL,
+        "served_name": names.SERVED_MODEL,
+        "no_endpoint": NO_ENDPOINT,
+        "to_endpoints": TO_ENDPOINTS,
+        **fast_path.values(),
+    }
+
+
 def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: int) -> dict[str, Any]:
     many = proxy.multi_model
     serving = proxy.serving
@@ -272,43 +302,13 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         sampling = serving.observation.traces
     rest_api = settings.rest_api if many else serving is not None and serving.publishes_rest
     return {
+        **_names_of_all(),
         "proxy": proxy,
         "settings": settings,
         "workspace": workspace,
-        "headers": _table(header_names),
-        "routes": _table(routes),
-        "gates": _table(many_models),
-        "door_pattern": doors.pattern,
         "own_doors": doors.doors_of(kind, settings, rest_api=rest_api),
-        "key_needed": callers.REFUSED,
-        "admin_needed": callers.NOT_ADMIN,
         "guard": guard_of(settings),
-        "guarded_request": guard.NGINX_KEY,
-        "spared_paths": guard.SPARED,
-        "management_paths": guard.MANAGEMENT,
-        "foreign_page": guard.ORIGIN,
-        "preflight": guard.PREFLIGHT,
-        "page_methods": guard.METHODS,
-        "certificate": CERTIFICATE,
         "tls": settings.tls_certificate is not None,
-        "request_line": NGINX_FORMAT,
-        "call_line": NGINX_GRPC_FORMAT,
-        "words_of_request": access.NGINX_PREFIX,
-        "words_of_call": access.GRPC_PREFIX,
-        "attributes_prefix": attributes.PREFIX,
-        "model_attribute": attributes.MODEL_NAME,
-        "version_attribute": attributes.MODEL_VERSION,
-        "label_attribute": attributes.MODEL_LABEL,
-        "loaded_name": names.LOADED_MODEL,
-        "served_name": names.SERVED_MODEL,
-        "buffer_mb": fast_path.MAX_BODY_MB,
-        "small_length": fast_path.SMALL,
-        "only_object": fast_path.only_object(),
-        "model_in_attributes": fast_path.MODEL,
-        "version_in_attributes": fast_path.VERSION,
-        "method_in_attributes": fast_path.METHOD,
-        "no_endpoint": NO_ENDPOINT,
-        "to_endpoints": TO_ENDPOINTS,
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
         "control_kb": many_models.CONTROL_REQUEST_KB,
         "log_level": settings.nginx_loglevel.replace("debug", "info"),  # it would log requests' headers

@@ -8,6 +8,8 @@ headers reach a path only through patterns that name every character allowed: th
 which Python reads the same header by.
 """
 
+from collections.abc import Mapping
+
 from tfs_proxy.values import attributes
 from tfs_proxy.values.attributes import MODEL_NAME, MODEL_VERSION, Attribute
 from tfs_proxy.wire.media_types import JSON
@@ -55,3 +57,15 @@ def _captured(attribute: Attribute) -> str:
 MODEL = _captured(MODEL_NAME)
 METHOD = f"(?:,{_captured(attributes.METHOD)})?"
 VERSION = f"(?:,{_captured(MODEL_VERSION)})?"
+
+
+def values() -> Mapping[str, object]:
+    """The values of this module by the names that the templates have for them."""
+    return {
+        "buffer_mb": MAX_BODY_MB,
+        "small_length": SMALL,
+        "only_object": only_object(),
+        "model_in_attributes": MODEL,
+        "version_in_attributes": VERSION,
+        "method_in_attributes": METHOD,
+    }

@@ -44,7 +44,7 @@ class WorkerModels(Struct, frozen=True):
     """Data plane, which asks the models."""
 
     deployment: Deployment
-    """What is served."""
+    """Models that are served, with their limits."""
 
     channels: Channels = field(default_factory=Channels)
     """Channels of gRPC to the model servers."""
