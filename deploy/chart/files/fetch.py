@@ -5,8 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tfs_proxy.model.stores import download
-from tfs_proxy.settings.settings import Settings
+from tfs_proxy.model.stores import download, shown_address
 from tfs_proxy.values.errors import TfsProxyError
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -15,8 +14,8 @@ part = target.with_name(target.name + ".part")
 if not target.exists():
     shutil.rmtree(part, ignore_errors=True)
     try:
-        download(address, part, Settings.from_env().max_archive_bytes)
+        download(address, part)
     except TfsProxyError as error:
         sys.exit(str(error))
     part.rename(target)
-logging.getLogger("fetch").info("%s is in %s", address.partition("?")[0], target)
+logging.getLogger("fetch").info("%s is in %s", shown_address(address), target)
