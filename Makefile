@@ -157,10 +157,6 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 prove-ray: $(READY) try-nginx  ## batch transform on three nodes of Ray, of which two die, and a Ctrl-C (WRITE=1: into the docs)
 	$(BIN)/python benchmarks/transform_ray.py $(if $(WRITE),--write)
 
-.PHONY: prove-metrics
-prove-metrics: $(READY) try-nginx  ## a mix of 100,000 requests under kills and reloads is counted exactly in /metrics
-	COUNTED_REQUESTS=100000 $(BIN)/python -m pytest --timeout 3600 tests/attack -k counted
-
 .PHONY: prove-openapi
 prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every answer is as the OpenAPI document says
 	@scripts/install-judge schemathesis

@@ -1,14 +1,14 @@
-"""Kills processes of a stack under load, and accounts for every request: sent = answered + cut + never accepted."""
+"""Kills processes of a stack under load, and accounts for every request: sent = answered + cut + never accepted.
+
+Each that was read has to be counted once in /metrics, too, but for what a killed process of the front had in hand.
+"""
 
 import contextlib
 import itertools
-import json
 import os
 import random
 import re
 import signal
-import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -19,26 +19,16 @@ import psutil
 from attack.findings import Finding
 from attack.fronts import Front
 from attack.memory import tree
-from support.load_generator import Lost, Unread, exchange
+from support.load_generator import CLIENTS, NOT_ACCEPTED, Load, Outcome
+from support.scraping import scrape
 
-CLIENTS = 8
-TIMEOUT_SECONDS = 60.0
 RECOVER_SECONDS = 120.0
 ANSWERS_BETWEEN = 40
 """How many requests are answered between two kills, so that each meets a stack that works."""
-PAUSE_SECONDS = 0.05
+SETTLED_SECONDS = 0.5
+COUNT = "http_server_request_duration_seconds_count"
 HOLDS_CLIENTS = {"nginx": {"nginx worker"}, "gunicorn": {"gunicorn worker"}}
 """Which processes hold the connections of clients, by front: what they have accepted ends with them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one request, when it was sent, and when that was seen."""
-
-    number: int
-    how: str
-    sent_at: float
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,84 +48,11 @@ class Account:
     fates: Counter[str]
 
 
-class Clients:
-    """Threads that send numbered requests on kept connections, and note what became of each."""
-
-    def __init__(self, front: Front, count: int = CLIENTS) -> None:
-        self._front = front
-        self._numbers = itertools.count(1)
-        self._outcomes: list[Outcome] = []
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        return list(self._outcomes)
-
-    def answered(self) -> int:
-        return sum(outcome.how == "answered" for outcome in self.outcomes)
-
-    def finish(self) -> list[Outcome]:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(TIMEOUT_SECONDS + 10)
-        assert not any(thread.is_alive() for thread in self._threads)
-        return self.outcomes
-
-    def _send(self) -> None:
-        link: socket.socket | None = None
-        while not self._over.is_set():
-            number, sent_at = next(self._numbers), time.monotonic()
-            try:
-                how, link = self._one(number, link)
-                at = time.monotonic()
-            except Lost as error:
-                how, link, at = f"cut: {error}", None, error.at
-            self._outcomes.append(Outcome(number, how, sent_at, at))
-            if how != "answered":
-                self._over.wait(PAUSE_SECONDS)
-        if link is not None:
-            link.close()
-
-    def _one(self, number: int, idle: socket.socket | None) -> tuple[str, socket.socket | None]:
-        """How one request ends, and the connection if it is kept; one never read on a kept connection goes again.
-
-        Raises Lost.
-        """
-        try:
-            link = idle or self._front.connect()
-            link.settimeout(TIMEOUT_SECONDS)
-        except OSError:
-            return "not accepted", None
-        try:
-            reply, body = exchange(link, json.dumps({"instances": [number]}).encode())
-        except Unread:
-            link.close()
-            return self._one(number, None) if idle is not None else ("not accepted", None)
-        except Lost:
-            link.close()
-            raise
-        if reply.will_close:
-            link.close()
-        return _how(reply.status, body, number), None if reply.will_close else link
-
-
-def _how(status: int, body: bytes, number: int) -> str:
-    if status == 200:
-        right = (
-            {"predictions": [number / 2 + 2]},
-            {"instances": [number]},
-        )  # the model's, and a pipeline's echo
-        return "answered" if json.loads(body) in right else "wrong"
-    return f"refused {status}"
-
-
 def attack(front: Front, kills: int) -> list[Finding]:
     """``kills`` kills, of each kind of process in turn; one line per kind: what became of requests after it."""
     dice = random.Random(1)
-    clients, killed = Clients(front), list[Kill]()
+    before = _counted(front)
+    clients, killed = Load(front.connect), list[Kill]()
     try:
         # In turn: the supervisor gives up on a process that dies again and again before it has lived for long.
         for role in itertools.islice(itertools.cycle(sorted(victims(front))), kills):
@@ -146,9 +63,29 @@ def attack(front: Front, kills: int) -> list[Finding]:
             killed.append(Kill(role, at, time.monotonic()))
         _wait_for_answers(front, clients)
     finally:
-        outcomes = clients.finish()
-    accounts = _by_role(front, killed, outcomes)
-    return [_finding(front.name, role, account) for role, account in accounts.items()]
+        clients.finish()
+    accounts = _by_role(front, killed, clients.outcomes)
+    findings = [_finding(front.name, role, account) for role, account in accounts.items()]
+    return [*findings, _counting(front, killed, clients.outcomes, before)]
+
+
+def _counting(front: Front, kills: list[Kill], outcomes: list[Outcome], before: float) -> Finding:
+    """How many were counted of those that were read: lines come after answers, or not from a killed process."""
+    read = sum(outcome.how != NOT_ACCEPTED for outcome in outcomes)
+    exempt = CLIENTS * sum(kill.role in HOLDS_CLIENTS.get(front.name, set()) for kill in kills)
+    front.stack.wait_until(
+        lambda: _counted(front) - before >= read - exempt, f"{read} are counted, or {exempt} less"
+    )
+    time.sleep(SETTLED_SECONDS)
+    counts = int(_counted(front) - before)
+    note = f"read {read:,}, counted {counts:,}, exempt at most {exempt:,}"
+    return Finding("requests counted once under kills", front.name, read, read - max(0, counts - read), note)
+
+
+def _counted(front: Front) -> float:
+    """How many requests to its path /metrics has; those of a stage stand beside those of its pipeline."""
+    found = scrape(front.stack).values(COUNT, http_route=front.post)
+    return sum(value for labels, value in found if "stage" not in labels)
 
 
 def victims(front: Front) -> dict[str, list[int]]:
@@ -177,19 +114,15 @@ def _words(process: psutil.Process) -> str:
     return re.sub(r"\S*/", "", " ".join(process.cmdline()))
 
 
-def _wait_for_answers(front: Front, clients: Clients) -> None:
-    wanted, deadline = clients.answered() + ANSWERS_BETWEEN, time.monotonic() + RECOVER_SECONDS
-    while clients.answered() < wanted:
-        assert time.monotonic() < deadline, f"no answers any more:\n{front.stack.log[-3000:]}"
-        time.sleep(0.01)
+def _wait_for_answers(front: Front, clients: Load) -> None:
+    wanted = clients.answered() + ANSWERS_BETWEEN
+    front.stack.wait_until(lambda: clients.answered() >= wanted, "there are answers again", RECOVER_SECONDS)
 
 
 def _living(front: Front, role: str) -> list[int]:
-    deadline = time.monotonic() + RECOVER_SECONDS
-    while not (pids := victims(front).get(role)):
-        assert time.monotonic() < deadline, f"no {role} any more:\n{front.stack.log[-3000:]}"
-        time.sleep(0.02)
-    return pids
+    return front.stack.wait_until(
+        lambda: victims(front).get(role, []), f"there is a {role} again", RECOVER_SECONDS
+    )
 
 
 def _by_role(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> dict[str, Account]:
@@ -211,7 +144,7 @@ def _fate(front: Front, kills: Iterable[Kill], outcome: Outcome) -> str:
 
 def _finding(target: str, role: str, account: Account) -> Finding:
     fates = account.fates
-    lost = sum(count for fate, count in fates.items() if fate == "wrong" or fate.startswith("cut"))
+    lost = sum(count for fate, count in fates.items() if fate.startswith(("wrong", "cut")))
     sent = fates.total()
     note = f"{account.kills} kills; sent {sent:,}: " + ", ".join(
         f"{fate} {count:,}" for fate, count in fates.items()

@@ -1,21 +1,28 @@
-"""Clients that keep sending requests, and count what became of each."""
+"""Clients that keep sending numbered requests, and note what became of each."""
 
 import contextlib
 import http.client
+import itertools
 import json
 import socket
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from support.running import LOOPBACK
 from support.waiting import within
 
 CLIENTS = 8
+TIMEOUT_SECONDS = 60.0
+PAUSE_SECONDS = 0.05
+"""After a request that was not answered."""
+
 RESET_SECONDS = 0.5
 CONNECTION_CLOSED = 7
 """TCP_CLOSE, the first byte of the kernel's TCP_INFO."""
+
+ANSWERED, NOT_ACCEPTED = "answered", "not accepted"
 
 
 class Unread(Exception):
@@ -30,99 +37,90 @@ class Lost(Exception):
         self.at = time.monotonic()
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request, when it was sent, and when that was seen."""
+
+    number: int
+    how: str
+    sent_at: float
+    at: float
+
+
 class Load:
-    """``clients`` threads, each on a kept-alive connection, until ``finish``.
+    """``clients`` threads, each on a kept connection, that send half_plus_two a number each until ``finish``."""
 
-    A request counts as accepted once its first byte was read. One that was not is sent again if its
-    connection was idle (``resent``), and is ``refused`` if the connection is new; all else that is
-    not ``answered`` has ``failed``.
-    """
-
-    def __init__(self, port: int, clients: int = CLIENTS, timeout_seconds: float = 60) -> None:
-        self.port = port
-        self.timeout_seconds = timeout_seconds
-        self.counts: Counter[str] = Counter()
-        self.failures: list[str] = []
-        self._lock = threading.Lock()
+    def __init__(self, connect: Callable[[], socket.socket], clients: int = CLIENTS) -> None:
+        self.outcomes: list[Outcome] = []
+        self._connect = connect
+        self._numbers = itertools.count(1)
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._send, args=(n,), daemon=True) for n in range(clients)]
+        self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(clients)]
         for thread in self._threads:
             thread.start()
 
-    def finish(self) -> Counter[str]:
-        """Stop sending; the counts by outcome."""
+    def answered(self) -> int:
+        """How many were answered rightly so far."""
+        return sum(outcome.how == ANSWERED for outcome in self.outcomes.copy())
+
+    def finish(self) -> None:
+        """Stop sending."""
         self._over.set()
         for thread in self._threads:
-            thread.join(self.timeout_seconds + 5)
+            thread.join(TIMEOUT_SECONDS + 10)
         assert not any(thread.is_alive() for thread in self._threads)
-        return self.counts
 
-    def _send(self, number: int) -> None:
+    def _send(self) -> None:
         link: socket.socket | None = None
-        turn = number
         while not self._over.is_set():
-            turn += 1
-            link = self._one(link, float(turn % 1000))
+            number, sent_at = next(self._numbers), time.monotonic()
+            try:
+                how, link = self._one(number, link)
+                at = time.monotonic()
+            except Lost as error:
+                how, link, at = f"cut: {error}", None, error.at
+            self.outcomes.append(Outcome(number, how, sent_at, at))
+            if how != ANSWERED:
+                self._over.wait(PAUSE_SECONDS)
         if link is not None:
             link.close()
 
-    def _one(self, idle: socket.socket | None, value: float) -> socket.socket | None:
-        """Send one request; the connection, if it is kept."""
+    def _one(self, number: int, idle: socket.socket | None) -> tuple[str, socket.socket | None]:
+        """How one request ends, and the connection if it is kept; one never read on a kept connection goes again.
+
+        Raises Lost.
+        """
         try:
-            link = idle or socket.create_connection((LOOPBACK, self.port), self.timeout_seconds)
-        except OSError as error:
-            self._refused(f"refused: {error}")
-            return None
+            link = idle or self._connect()
+            link.settimeout(TIMEOUT_SECONDS)
+        except OSError:
+            return NOT_ACCEPTED, None
         try:
-            reply, body = exchange(link, json.dumps({"instances": [value]}).encode())
+            reply, body = exchange(link, json.dumps({"instances": [float(number)]}).encode())
         except Unread:
             link.close()
-            if idle is not None:
-                self._count("resent")
-                return self._one(None, value)
-            self._refused("refused: a new connection was closed with the request unread")
-            return None
-        except Lost as error:
+            return self._one(number, None) if idle is not None else (NOT_ACCEPTED, None)
+        except Lost:
             link.close()
-            self._fail(f"{'kept' if idle else 'new'} connection: {error}")
-            return None
-        if reply.status == 200 and json.loads(body) == {"predictions": [value / 2 + 2]}:
-            self._count("answered")
-        else:
-            self._fail(f"{reply.status} {body[:200]!r}")
+            raise
         if reply.will_close:
-            self._count("closing")
             link.close()
-            return None
-        return link
+        return _how(reply.status, body, number), None if reply.will_close else link
 
-    def _refused(self, how: str) -> None:
-        with self._lock:
-            self.counts["refused"] += 1
-            self.failures.append(how)
-        time.sleep(0.01)
 
-    def _count(self, outcome: str) -> None:
-        with self._lock:
-            self.counts[outcome] += 1
-
-    def _fail(self, how: str) -> None:
-        with self._lock:
-            self.counts["failed"] += 1
-            self.failures.append(how)
+def _how(status: int, body: bytes, number: int) -> str:
+    if status != 200:
+        return f"refused {status}"
+    of_the_model, echo = {"predictions": [number / 2 + 2]}, {"instances": [number]}
+    return ANSWERED if json.loads(body) in (of_the_model, echo) else f"wrong: {body[:200]!r}"
 
 
 def exchange(link: socket.socket, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
     """POST ``body``; the answer. Raises Unread or Lost."""
     head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    return exchange_raw(link, head.encode() + body, "POST")
-
-
-def exchange_raw(link: socket.socket, request: bytes, method: str) -> tuple[http.client.HTTPResponse, bytes]:
-    """Send a whole request; the answer. Raises Unread or Lost."""
     try:
         # One segment: a server that has read the first byte has read them all.
-        link.sendall(request)
+        link.sendall(head.encode() + body)
         begun = link.recv(1, socket.MSG_PEEK)
     except ConnectionError as error:  # closed with the request in its buffer, or before that came
         raise Unread from error
@@ -132,7 +130,7 @@ def exchange_raw(link: socket.socket, request: bytes, method: str) -> tuple[http
         lost = Lost("closed without an answer")
         raise Unread if was_reset(link) else lost
     try:
-        reply = http.client.HTTPResponse(link, method=method)
+        reply = http.client.HTTPResponse(link, method="POST")
         reply.begin()
         return reply, reply.read()
     except (OSError, http.client.HTTPException) as error:
@@ -154,9 +152,10 @@ def _is_closed(link: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def load(port: int, clients: int = CLIENTS) -> Iterator[Load]:
-    """A load that ends with the block, whatever happens."""
-    sending = Load(port, clients)
+    """A load that ends with the block, whatever happens; each of its requests has to be answered."""
+    sending = Load(lambda: socket.create_connection((LOOPBACK, port), TIMEOUT_SECONDS), clients)
     try:
         yield sending
     finally:
         sending.finish()
+    assert {outcome.how for outcome in sending.outcomes} == {ANSWERED}
