@@ -54,8 +54,6 @@ def handler(data, context):
 """
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 CHUNKED = b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-ATTRIBUTE = b"X-Amzn-SageMaker-Custom-Attributes: tfs-method=%s\r\n"
-TWICE = b"POST /invocations HTTP/1.1\r\nHost: a\r\n" + ATTRIBUTE % b"predict" + ATTRIBUTE % b"classify"
 Labels = tuple[str, str, str]
 
 
@@ -221,49 +219,29 @@ def test_the_path_of_the_model_servers_metrics_is_published_nowhere(stack: Stack
     ("sent", "statuses"),
     [
         (b"<script>\r\n\r\n", {400}),
-        (b"GET /ping and more HTTP/1.1\r\nHost: a\r\n\r\n", {400}),
-        (b"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", {400, 404}),
-        (b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", {400}),
-        (b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", {400, 404}),
-        (b"GET //ping HTTP/1.1\r\nHost: a\r\n\r\n", {404}),
-        (b"GET /%2fping HTTP/1.1\r\nHost: a\r\n\r\n", {404}),
-        (b"POST //invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", {404}),
-        (TWICE + b"Content-Length: 21\r\n\r\n" + b'{"instances": [1, 2]}', {400}),
         (b"TRACE /invocations HTTP/1.1\r\nHost: a\r\n\r\n", {405}),
         (
             b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n" + b"a" * 3_000_000,
             {413},
         ),
-        (
-            b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\nabc",
-            {400, 413},
-        ),
         (CHUNKED + (b"100000\r\n" + b"a" * 0x100000 + b"\r\n") * 3 + b"0\r\n\r\n", {413}),
-        *((CHUNKED + body, {400}) for body in (b"xyz\r\n", b"2\r\nabXX0\r\n\r\n", b"-1\r\n\r\n", b"\r\n")),
         (CHUNKED + b"2;=<script>\r\nab\r\n0\r\n\r\n", {400, 404}),
         *(
             (b"POST /invocations HTTP/1.1\r\nHost: a\r\n" + headers + b"\r\n\r\nab", statuses)
             for headers, statuses in [
                 (b"Content-Length: <script>", {400}),
-                (b"Content-Length: 1\r\nContent-Length: 2", {400}),
                 (b"Transfer-Encoding: <script>", {400, 501}),
-                (b"Transfer-Encoding: gzip, chunked", {400, 501}),
-                (b"Transfer-Encoding: chunked\r\nContent-Length: 2", {400}),
                 (b"Expect: <script>\r\nContent-Length: 2", {404, 417}),
                 (b"<script>: 1\r\nContent-Length: 2", {400, 404}),
-                (b"X: a\r\n folded", {400}),
             ]
         ),
         (b"GET /nope HTTP/1.1\r\nHost: a\r\nSCRIPT_NAME: /x\r\nPATH_INFO: /ping\r\n\r\n", {404}),
         (b"POST /workers/1/../../ping HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
-        (b"POST /workers/1/../../v2 HTTP/1.1\r\nHost: a\r\n\r\n", {404, 405}),
         (b"GET /released/1/../../v2/models/a%0d%0ab%20c%3f/stats HTTP/1.1\r\nHost: a\r\n\r\n", {404}),
         *(
             (f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".encode(), {status})
             for method, path, status in [
                 ("PUT", "/", 405),
-                ("PUT", "/invocations", 405),
-                ("DELETE", "/invocations", 405),
                 ("GET", "/deployment", 404),
                 ("GET", "/settled", 404),
                 ("POST", "/workers", 404),
@@ -274,7 +252,7 @@ def test_the_path_of_the_model_servers_metrics_is_published_nowhere(stack: Stack
     ids=lambda value: repr(value[:30]) if isinstance(value, bytes) else "",
 )
 def test_refusals_are_json(stack: Stack, sent: bytes, statuses: set[int]) -> None:
-    """No HTML page, whoever says no; the supervisor's own pages are no client's business. The contract has more."""
+    """No HTML page, whoever says no; the supervisor's own pages are no client's business. Contract and attack have more."""
     reply = stack.raw(sent)
     head, _, body = reply.partition(b"\r\n\r\n")
 

@@ -1,6 +1,5 @@
 """A process of the run dies: the others go on, it comes back, and at some point enough is enough."""
 
-import http.client
 import os
 import signal
 from collections.abc import Iterator
@@ -35,35 +34,6 @@ def stack(folder: Path) -> Iterator[Stack]:
 def wait_for_ping(stack: Stack, status: int) -> None:
     """Wait until /ping is answered with this status."""
     stack.wait_until(lambda: stack.ask("GET", "/ping").status == status, f"/ping answers {status}")
-
-
-def answers(stack: Stack) -> bool:
-    """Whether an invocation is answered with 200."""
-    try:
-        return stack.invoke('{"instances": [1]}', Connection="close").status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-
-
-def replaced(stack: Stack, name: str, pid: int) -> bool:
-    """Whether others of this name run, and this process does not."""
-    pids = stack.children().get(name, [])
-    return bool(pids) and pid not in pids
-
-
-@pytest.mark.parametrize("name", ["nginx", "gunicorn", "model_server"])
-def test_a_killed_process_comes_back(stack: Stack, name: str) -> None:
-    """Kill -9 of nginx, of gunicorn's master and of the model server: soon all answers again."""
-    old = stack.children()[name][0]
-
-    os.kill(old, signal.SIGKILL)
-
-    # Workers whose master was killed still answer for a moment: the log names what was killed first.
-    stack.wait_for_log("SIGKILL")
-    stack.wait_until(lambda: replaced(stack, name, old), f"another {name} runs")
-    stack.wait_ready()
-    stack.wait_until(lambda: answers(stack), "an invocation is answered")
-    assert stack.process.poll() is None
 
 
 def test_the_port_accepts_while_nginx_is_away(stack: Stack) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from support.archives import pack
 from support.stack import serving
-from support.transform_command import transform
 
 SCRIPT = """
 import os, pathlib
@@ -40,18 +39,3 @@ def test_a_script_model_is_served_without_a_model_server(tmp_path: Path) -> None
         assert (answer.status, answer.json) == (500, {"error": "ValueError: text where a number belongs: M"})
         assert stack.stop() == 0
         assert "closed" in stack.log
-
-
-def test_a_batch_transform_runs_through_a_script_model(tmp_path: Path) -> None:
-    """Rows come back one for one, in order."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "rows.csv").write_text("".join(f"{number}\n" for number in range(200)))
-    folders = ("--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
-    types = ("--content-type", "text/csv", "--accept", "text/csv")
-    lines = ("--split-type", "Line", "--assemble-with", "Line")
-
-    done = transform("--model", archive(tmp_path), *folders, *types, *lines)
-
-    assert done.status == 0, done.log
-    written = (tmp_path / "out" / "rows.csv.out").read_text().splitlines()
-    assert [float(line) for line in written] == [number * 2 + 0.5 for number in range(200)]

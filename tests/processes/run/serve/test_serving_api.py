@@ -37,7 +37,6 @@ def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(LIMIT_MB),
         "SAGEMAKER_TFS_VERSION_LABELS": "stable=1",
         "SAGEMAKER_TFS_INSTANCE_COUNT": "2",
-        "TFS_PROXY_ALLOWED_ORIGINS": "http://a.example",
         "TFS_PROXY_GRPC_PORT": "0",
     }
     with serving(str(archive), "--model-server", "embedded", env=env) as running:
@@ -87,17 +86,6 @@ def test_nothing_but_v1_is_published(stack: Stack, path: str) -> None:
 
     assert status == 404
     assert error
-
-
-def test_a_browsers_question_before_the_request_is_answered(stack: Stack) -> None:
-    """Pages of the origins in TFS_PROXY_ALLOWED_ORIGINS may ask."""
-    headers = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
-
-    before = stack.ask("OPTIONS", "/v1/models/half_plus_two:predict", headers=headers)
-    answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}', headers)
-
-    assert before.status == 204
-    assert before.headers["access-control-allow-origin"] == answer.headers["access-control-allow-origin"]
 
 
 def test_bodies_are_limited_packed_or_not(stack: Stack) -> None:

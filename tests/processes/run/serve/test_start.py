@@ -111,32 +111,13 @@ def test_ports_of_the_safe_range_are_taken(tmp_path: Path) -> None:
         assert stack.port not in range(low, low + 10)
 
 
-def cut_short(path: Path) -> Path:
-    """An archive whose end is missing."""
-    stand_in_archive(path, more="x" * 10_000).write_bytes(path.read_bytes()[:-20])
-    return path
-
-
-def no_archive(path: Path) -> Path:
-    """A text with an archive's name."""
-    path.write_text("hello")
-    return path
-
-
 REFUSED: Mapping[str, tuple[Callable[[Path], Path], Mapping[str, str], tuple[str, ...]]] = {
     "a member that leaves the target": (
         partial(pack, files={"m/1/saved_model.pb": SAVED_MODEL, "../evil": b"x"}),
         {},
         ("../evil",),
     ),
-    "a text": (no_archive, {}, ("model.tar.gz",)),
-    "cut short": (cut_short, {}, ("model.tar.gz",)),
     "not there": (lambda path: path, {}, ("model.tar.gz",)),
-    "two models of one name": (
-        partial(pack, files={"a/m/1/saved_model.pb": SAVED_MODEL, "b/m/1/saved_model.pb": b"x"}),
-        {},
-        ("a/m", "b/m"),
-    ),
     "no model": (
         partial(pack, files={"code/1/saved_model.pb": SAVED_MODEL, "readme.txt": b"x"}),
         {},
@@ -147,7 +128,6 @@ REFUSED: Mapping[str, tuple[Callable[[Path], Path], Mapping[str, str], tuple[str
         {"SAGEMAKER_TFS_INSTANCE_COUNT": "many"},
         ("SAGEMAKER_TFS_INSTANCE_COUNT=many",),
     ),
-    "a label on no version": (stand_in_archive, {"SAGEMAKER_TFS_VERSION_LABELS": "stable=7"}, ("stable=7",)),
     "no such default": (stand_in_archive, {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "other"}, ("other",)),
 }
 

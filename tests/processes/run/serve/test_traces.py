@@ -88,23 +88,6 @@ def test_a_request_is_a_span_with_its_stages_within(stack: Stack, received: Coll
     assert spans["model_server"].kind == CLIENT
 
 
-@pytest.mark.parametrize(
-    ("headers", "trace_id", "parent_id"),
-    [
-        ({"traceparent": PARENT}, TRACE, SPAN),
-        ({ATTRIBUTES: f"traceparent=00-{'a' * 32}-{SPAN}-01,tfs-model-name=m"}, "a" * 32, SPAN),
-    ],
-    ids=["traceparent", "custom attributes"],
-)
-def test_the_parent_is_taken_from_either_header(
-    stack: Stack, received: Collector, headers: Mapping[str, str], trace_id: str, parent_id: str
-) -> None:
-    """SageMaker lets only the second of them through."""
-    stack.ask("POST", "/invocations", "{}", {"Content-Type": "application/json", **headers})
-
-    assert received.trace(trace_id)[ROOT].parent_id == parent_id
-
-
 @pytest.mark.parametrize("hostile", ["<script>", f"{PARENT}-x", "00-" + "0" * 32 + f"-{SPAN}-01", "x" * 4000])
 def test_a_malformed_traceparent_is_replaced_and_not_echoed(
     stack: Stack, received: Collector, hostile: str
