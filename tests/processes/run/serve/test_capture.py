@@ -51,42 +51,23 @@ def test_a_request_and_its_answer_are_recorded_as_sagemaker_does(tmp_path: Path)
             "X_Amzn_SageMaker_Custom_Attributes": "trace=7",
         }
         assert stack.invoke("1.0,2.0\n", "text/csv", **attributes).status == 200
-        assert stack.invoke('{"a": "ü"}'.encode()).status == 200
-        assert stack.invoke(b"\x00\xff", "image/jpeg").status == 200
         assert stack.invoke("stream", "text/plain").body == b"piece 0;piece 1;piece 2;"
         assert stack.invoke("bad").status == 422
         assert stack.ask("POST", "/nowhere", "x").status == 404
-        stack.wait_until(lambda: scrape(stack).total(RECORDS, outcome="written") == 4, "all are written")
-        records = captured(target)
+        stack.wait_until(lambda: scrape(stack).total(RECORDS, outcome="written") == 2, "both are written")
+        table, stream = captured(target)
 
-    by_type = {record["captureData"]["endpointInput"]["observedContentType"]: record for record in records}
-    table, document, picture, stream = (
-        by_type[kind] for kind in ("text/csv", "application/json", "image/jpeg", "text/plain")
-    )
+    side = {"observedContentType": "text/csv", "data": "1.0,2.0\n", "encoding": "CSV"}
     assert table["captureData"] == {
-        "endpointInput": {
-            "observedContentType": "text/csv",
-            "mode": "INPUT",
-            "data": "1.0,2.0\n",
-            "encoding": "CSV",
-        },
-        "endpointOutput": {
-            "observedContentType": "text/csv",
-            "mode": "OUTPUT",
-            "data": "1.0,2.0\n",
-            "encoding": "CSV",
-        },
+        "endpointInput": {**side, "mode": "INPUT"},
+        "endpointOutput": {**side, "mode": "OUTPUT"},
     }
     metadata = table["eventMetadata"]
     assert (metadata["inferenceId"], metadata["customAttributes"]) == ("id-1", ["trace=7"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", metadata["inferenceTime"])
     assert table["eventVersion"] == "0"
-    assert len({record["eventMetadata"]["eventId"] for record in records}) == 4
-    assert "inferenceId" not in document["eventMetadata"]
-    assert document["captureData"]["endpointInput"]["encoding"] == "JSON"
-    assert document["captureData"]["endpointInput"]["data"] == '{"a": "ü"}'
-    assert picture["captureData"]["endpointOutput"]["encoding"] == "BASE64"
-    assert body_of(picture) == body_of(picture, "endpointOutput") == b"\x00\xff"
+    assert metadata["eventId"] != stream["eventMetadata"]["eventId"]
+    assert "inferenceId" not in stream["eventMetadata"]
     assert body_of(stream, "endpointOutput") == b"piece 0;piece 1;piece 2;"
     assert re.fullmatch(r"[\d-]{10}T[\d-]{8}Z-[0-9a-f]{32}\.jsonl", captured_files(target)[0].name)
 
