@@ -10,7 +10,7 @@ import pytest
 
 from support.shared_stacks import PAYLOAD_MB
 from support.stack import Stack
-from tfs_proxy.data.formats.npy import write_npy, write_npz
+from tfs_proxy.data.formats.npy import write_npy
 
 pytestmark = pytest.mark.tensorflow
 
@@ -27,22 +27,6 @@ def _invoke(
         return answer.json
     assert answer.headers["content-type"] == accept
     return answer.body
-
-
-def test_npy_and_npz(served: Stack) -> None:
-    """Arrays in and out, of one input and output and of several."""
-    matrices = np.arange(8.0).reshape(2, 2, 2)
-    body = _invoke(
-        served, write_npy(matrices), "application/x-npy", "tfs-model-name=matrix", "application/x-npz"
-    )
-    with np.load(io.BytesIO(body)) as arrays:
-        np.testing.assert_array_equal(arrays["t"], matrices.transpose(0, 2, 1))
-        np.testing.assert_allclose(arrays["det"], [-2, -2], rtol=1e-5)
-    both = write_npz({"a": np.ones((2, 3)), "b": np.array([1, 9])})
-    lines = _invoke(served, both, "application/x-npz", "tfs-model-name=multi_io", "application/jsonlines")
-    assert [json.loads(line)["label"] for line in lines.splitlines()] == ["small", "big"]
-    halves = _invoke(served, write_npy(np.array([1, 2])), "application/x-npy", "", "application/x-npy")
-    np.testing.assert_array_equal(np.load(io.BytesIO(halves)), [2.5, 3])
 
 
 def test_packed(served: Stack) -> None:
@@ -113,11 +97,3 @@ def test_outputs_that_are_not_one_per_record_of_several_documents(served: Stack,
     }
     answer = served.ask("POST", "/invocations", b'{"instances": [3.0]}\n{"instances": [3.0]}', headers)
     assert (answer.status, "send each in a request of its own" in answer.json["error"]) == (406, True)
-
-
-def test_json_of_strings_that_are_not_utf8(served: Stack) -> None:
-    """What Python writes is valid: such a string is base64, as in JSON lines."""
-    body = _invoke(
-        served, b'{"x": {"b64": "/w=="}}', "application/json", "tfs-model-name=echo,tfs-signature-name=string"
-    )
-    assert body == {"predictions": [{"b64": "/w=="}]}

@@ -72,18 +72,6 @@ def test_one_bad_row_costs_one_record(run: Run, tmp_path: Path, flags: tuple[str
     assert written[-1].startswith("199,2,3,199," if "--join" in flags else "398,big,")
 
 
-def test_each_mini_batch_has_the_header(run: Run, tmp_path: Path) -> None:
-    rows = [f"{'x' * 20_000},{row}" for row in ROWS]
-    done = run(
-        "id," + HEADER + "".join(rows),
-        *("--csv-header", "present", "--input-filter", "$[1:]", "--max-payload-mb", "1"),
-    )
-    assert (done.status, done.summary["requests"] > 1, done.summary["records"]) == (0, True, len(ROWS)), (
-        done.log
-    )
-    assert b"ERROR" not in outputs(tmp_path / "out")["a.csv.out"]
-
-
 @pytest.mark.parametrize("flags", [(), ("--join", "Input")])
 def test_a_header_is_told_as_the_model_gets_it(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
     """A column that the filter leaves out costs no row; with an order of columns none is asked for."""

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import PIL.Image
 import pytest
 
@@ -153,19 +152,6 @@ def test_npy_is_read(plain: Stack, browser: Browser) -> None:
     assert "float32 [3]" in browser.text("#facts")
     assert "x: float32 [3]" in browser.text("#facts")
     assert browser.complaints() == []
-
-
-def test_npy_that_is_dropped_is_decoded(plain: Stack, browser: Browser, tmp_path: Path) -> None:
-    """A file of numpy's goes out as it is."""
-    path = tmp_path / "x.npy"
-    np.save(path, np.array([1.0, 3.0], np.float32))
-    browser.visit(plain)
-    browser.drop("#drop", path)
-    browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
-    assert browser.send().startswith("200 OK")
-    assert "x: float32 [2]" in browser.text("#facts")
-    browser.click("#views button:nth-last-child(2)")
-    assert cells(browser) == [["2.5"], ["3.5"]]
 
 
 def test_what_can_t_be_shown_can_be_saved(plain: Stack, browser: Browser) -> None:
