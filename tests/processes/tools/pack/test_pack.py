@@ -97,6 +97,15 @@ def test_a_script_that_can_not_be_used(home: Path, model: Path, script: str, sta
 
 
 @pytest.mark.tensorflow
+def test_labels_are_for_one_model(home: Path, saved_models: Path) -> None:
+    (home.parent / "labels.txt").write_text("red\ngreen\n")
+    done = pack(home, saved_models, "--labels", "labels.txt")
+
+    assert (done.returncode, "are for one model: allocating, bare" in done.stderr) == (2, True), done.stderr
+    assert not (home.parent / "model.tar.gz").exists()
+
+
+@pytest.mark.tensorflow
 def test_a_model_that_can_not_answer(home: Path, saved_models: Path) -> None:
     done = pack(home, saved_models / "untracked")
 
