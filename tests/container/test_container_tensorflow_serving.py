@@ -106,9 +106,3 @@ def test_sagemakers_word_and_folder_come_before_models(plain: Path, saved_models
         with container(*mounted(plain), *folder(saved_models, "other"), command=command) as running:
             assert running.invoke(ASKED).json == ANSWERED
             assert running.ask("GET", "/v1/models/other").status == 404
-
-
-def test_one_model_has_the_name_that_a_platform_gives_it(plain: Path) -> None:
-    with container(*mounted(plain), env={"TFS_PROXY_MODEL_NAME": "my-service"}) as running:
-        assert predict(running, "my-service") == ANSWERED
-        assert running.invoke(ASKED).json == ANSWERED
