@@ -1,8 +1,6 @@
-"""Uses up what a machine has: connections of slow and silent clients, descriptors, and the temporary folder's disk."""
+"""Uses up what a machine has: connections of slow and silent clients, and descriptors."""
 
 import contextlib
-import http.client
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +8,6 @@ from pathlib import Path
 from attack.findings import Finding
 from attack.fronts import BODY, Front, front_of, stack_of
 from attack.memory import MEGABYTE, anonymous_bytes
-from support.small_disks import on_small_disk
 
 CROWD = 260
 IDLE = 1100
@@ -21,12 +18,6 @@ LEFT_MB = 20
 """Memory that all processes may hold more after they have left."""
 PATIENCE_SECONDS = 10.0
 """How long a good client waits beside the bad ones."""
-DISK_MB = 400
-UPLOADS_MB = (95, 95, 95, 95)
-LARGE_MB = 32
-"""A good request that fits on the disk, but not beside those; smaller ones may stay in memory."""
-LARGE_ASKED = 3
-TOLD_TO_COME_AGAIN = 503
 HEAD = "POST {post} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 STARTS = {
     "one byte each": "G",
@@ -106,55 +97,3 @@ def _idle(folder: Path, kind: str, name: str, limit: str) -> Iterator[Finding]:
         with crowd(front, IDLE) as held:
             yield _asked(blow, front, f"{held} connected; ")
         yield _asked("the same, gone", front, "")
-
-
-def disk(folder: Path, kind: str) -> Iterator[Finding]:
-    """Uploads that stall just before their end, on a disk that holds them and no more; a pipeline's front has none."""
-    home = folder / "home"
-    home.mkdir(parents=True)
-    with stack_of(kind, folder, {"TFS_PROXY_HOME": str(home)}, on_small_disk(home, DISK_MB)) as stack:
-        front = front_of(kind, stack)
-        with stalled_uploads(front) as sent:
-            note = f"{sent // MEGABYTE} MB sent; "
-            yield _asked(f"{len(UPLOADS_MB)} stalled uploads, {DISK_MB} MB of disk", front, note)
-            yield _large(front)
-
-
-@contextlib.contextmanager
-def stalled_uploads(front: Front) -> Iterator[int]:
-    """Uploads that have sent all but the last byte, and how many bytes they got rid of."""
-    with contextlib.ExitStack() as held:
-        sent = 0
-        for size_mb in UPLOADS_MB:
-            link = held.enter_context(front.connect())
-            length = size_mb * MEGABYTE
-            link.sendall(HEAD.replace("{post}", front.post).replace("{length}", str(length)).encode())
-            sent += _pour(link, length - 1)
-        yield sent
-
-
-def _pour(link: socket.socket, length: int) -> int:
-    block, sent = bytes(MEGABYTE), 0
-    with contextlib.suppress(OSError):
-        while sent < length:
-            sent += link.send(block[: length - sent])
-    return sent
-
-
-def _large(front: Front) -> Finding:
-    """Good requests that go over the disk: answered, or told to come again before the disk is full."""
-    body = BODY.ljust(LARGE_MB * MEGABYTE)
-    statuses: list[int | str] = []
-    for _ in range(LARGE_ASKED):
-        try:
-            statuses.append(front.status("POST", front.post, body, PATIENCE_SECONDS))
-        except (OSError, http.client.HTTPException) as error:
-            statuses.append(type(error).__name__)
-    answered = sum(status in {*front.good, TOLD_TO_COME_AGAIN} for status in statuses)
-    return Finding(
-        f"the same, requests of {LARGE_MB} MB at the same time",
-        front.name,
-        LARGE_ASKED,
-        answered,
-        f"{statuses}",
-    )

@@ -2,17 +2,14 @@
 
 import contextlib
 import http.client
-import runpy
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.archives import has_nginx, pack, without_nginx
-from support.model_fixtures import BUILDER, ROOT
+from support.model_fixtures import BUILDER, built_by
 from support.running import LOOPBACK
 from support.stack import Stack
 
@@ -58,18 +55,10 @@ class Front:
             return reply.status
 
 
-def saved_models() -> Path:
-    """The folder of our SavedModels, built once per machine, as the tests' fixture does it."""
-    root: Path = ROOT / ".cache" / "models" / runpy.run_path(str(BUILDER))["source_key"]()
-    if not (root / ".complete").exists():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, str(BUILDER), str(root)], check=True, capture_output=True)
-    return root
-
-
 def model_archive(folder: Path, *names: str) -> str:
     """An archive of some of our SavedModels; half_plus_two if none is named."""
-    models = {name: saved_models() / name for name in names or ("half_plus_two",)}
+    root = built_by(BUILDER, "models")
+    models = {name: root / name for name in names or ("half_plus_two",)}
     return str(pack(folder / "model.tar.gz", {}, models))
 
 

@@ -96,11 +96,6 @@ def test_idle_connections_do_not_use_up_the_descriptors(tmp_path: Path, name: st
 
 
 @pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
-def test_stalled_uploads_do_not_fill_the_disk(tmp_path: Path) -> None:
-    assert fallen(exhaustion.disk(tmp_path, FRONT)) == ""
-
-
-@pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
 def test_a_full_disk_ends_no_worker(tmp_path: Path) -> None:
     """Workers that start then serve without their files; nothing is left of it once there is room."""
     assert fallen(full_disk.attack(tmp_path)) == ""

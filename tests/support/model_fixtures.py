@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import runpy
 import shutil
 import subprocess
 import sys
@@ -64,32 +65,27 @@ class EmbeddedServer(RunningProcess):
         self.wait_for_state("AVAILABLE", model, version)
 
 
+def built_by(program: Path, folder: str) -> Path:
+    """What a program of ours writes into a folder of its own below .cache, once per machine."""
+    root: Path = ROOT / ".cache" / folder / runpy.run_path(str(program))["source_key"]()
+    with alone(folder):
+        if not (root / ".complete").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            root.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run([sys.executable, str(program), str(root)], check=True, capture_output=True)
+    return root
+
+
 @pytest.fixture(scope="session")
 def saved_models() -> Path:
-    """The folder of our SavedModels, one folder per model; kept below .cache for the next run."""
-    import runpy
-
-    key = runpy.run_path(str(BUILDER))["source_key"]()
-    root: Path = ROOT / ".cache" / "models" / key
-    with alone("models"):
-        if not (root / ".complete").exists():
-            root.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([sys.executable, str(BUILDER), str(root)], check=True, capture_output=True)
-    return root
+    """The folder of our SavedModels, one folder per model."""
+    return built_by(BUILDER, "models")
 
 
 @pytest.fixture(scope="session")
 def model_files() -> Path:
-    """A folder of files that trained models come in (support/models/keras_files.py); kept below .cache, too."""
-    import runpy
-
-    key = runpy.run_path(str(FILES_WRITER))["source_key"]()
-    root: Path = ROOT / ".cache" / "model_files" / key
-    with alone("model_files"):
-        if not (root / ".complete").exists():
-            shutil.rmtree(root, ignore_errors=True)
-            subprocess.run([sys.executable, str(FILES_WRITER), str(root)], check=True, capture_output=True)
-    return root
+    """A folder of files that trained models come in (support/models/keras_files.py)."""
+    return built_by(FILES_WRITER, "model_files")
 
 
 Exported = Callable[[str], Path]
