@@ -128,6 +128,7 @@ REFUSED: Mapping[str, tuple[Callable[[Path], Path], Mapping[str, str], tuple[str
         {"SAGEMAKER_TFS_INSTANCE_COUNT": "many"},
         ("SAGEMAKER_TFS_INSTANCE_COUNT=many",),
     ),
+    "a label on no version": (stand_in_archive, {"SAGEMAKER_TFS_VERSION_LABELS": "stable=7"}, ("stable=7",)),
     "no such default": (stand_in_archive, {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "other"}, ("other",)),
 }
 
