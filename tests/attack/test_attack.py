@@ -13,14 +13,12 @@ from attack import (
     exhaustion,
     full_disk,
     fuzzing,
-    keyed,
     kills,
     tensors,
 )
 from attack.findings import fallen
 from attack.fronts import Front, all_fronts, kinds
 from attack.raw_http.attack import CASES, attack
-from support.archives import NEEDS_NGINX
 from support.small_disks import can_mount
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
@@ -69,11 +67,6 @@ def test_slow_clients_keep_nobody_else_waiting(fronts: dict[str, Front], name: s
 @pytest.mark.parametrize("name", kinds())
 def test_clients_that_leave_take_no_memory_along(fronts: dict[str, Front], name: str) -> None:
     assert fallen(exhaustion.leavers(fronts[name])) == ""
-
-
-@NEEDS_NGINX
-def test_nobody_gets_in_without_a_key(tmp_path: Path) -> None:
-    assert fallen(keyed.attack(tmp_path)) == ""
 
 
 @pytest.mark.parametrize("bomb", CHOSEN, ids=lambda bomb: bomb.name)

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,25 @@ REFUSED = {
     "two keys in one header": {"X-Api-Key": f"{ANN}, {BOB}"},
     "a good and a bad one": {**BEARER, "X-Api-Key": "x" * 32},
     "a bad and a good one": {**API_KEY, "Authorization": "Bearer " + "x" * 32},
+    "an entry of the map": {"X-Api-Key": f"admin ann {ANN}", "Authorization": f"admin ann Bearer {ANN}"},
+    "what a map says of no key": {"X-Api-Key": "?", "Authorization": "?"},
+    "words of a map": {"X-Api-Key": "default", "Authorization": "volatile"},
+    "a pattern": {"X-Api-Key": "~.*", "Authorization": "Bearer .*"},
+    "variables": {"X-Api-Key": "$caller", "Authorization": "Bearer ${http_host}"},
+    "nothing": {"X-Api-Key": "", "Authorization": ""},
+    "ten thousand": {"X-Api-Key": "a" * 10_000},
+    "private headers": {"X-Tfs-Proxy-Caller": "ann", "X-Accel-Redirect": "@python"},
+    "another path": {"X-Original-URL": "/ping", "X-Rewrite-URL": "/ping", "X-Forwarded-Prefix": "/ping"},
+    "another method": {"X-HTTP-Method-Override": "OPTIONS"},
+    "another host": {"X-Forwarded-Host": "localhost", "X-Forwarded-For": "127.0.0.1"},
+}
+RAW = {
+    "twice": f"X-Api-Key: {ANN[:-1]}\r\nx-api-key: ann",
+    "a space before the colon": f"X-Api-Key : {ANN}",
+    "folded": f"X-Api-Key:\r\n {ANN.swapcase()}",
+    "line ends": f"X-Api-Key: x\nadmin ann {ANN}",
+    "a carriage return": f"X-Api-Key: x\radmin ann {ANN}",
+    "zeros": f"X-Api-Key: {ANN}\0",
 }
 OPEN = ["/ping", "/", "/console/console.css"]
 
@@ -100,6 +120,24 @@ def test_what_is_no_key_is_a_401(script: Keyed, plain: Keyed, case: str) -> None
         assert answer.headers["content-type"] == "application/json"
         assert answer.json["error"].startswith("a key is needed: ")
         assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("case", RAW)
+def test_no_odd_header_is_a_key(script: Keyed, case: str) -> None:
+    """Whatever nginx makes of it."""
+    head = f"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n{RAW[case]}\r\n\r\n"
+    assert script.raw(head.encode() + b"{}").split()[1] in {b"400", b"401"}
+
+
+def test_a_key_is_for_one_request_of_a_connection(script: Keyed) -> None:
+    statuses = []
+    with contextlib.closing(HTTPConnection(script.host, script.port)) as link:
+        for headers in (API_KEY, {}):
+            link.request("POST", "/invocations", "{}", headers)
+            with link.getresponse() as answer:
+                statuses.append(answer.status)
+                answer.read()
+    assert statuses == [200, 401]
 
 
 @pytest.mark.parametrize("path", OPEN)
