@@ -79,7 +79,7 @@ def rest(stack: DropIn, name: str, path: str = ":predict") -> Any:
 
 
 def test_a_model_by_name_answers_on_every_port(start: Start, saved_models: Path, tmp_path: Path) -> None:
-    """MODEL_NAME below MODEL_BASE_PATH: REST and gRPC as there, and conversions at /invocations."""
+    """MODEL_NAME below MODEL_BASE_PATH: REST and gRPC as there, and conversions at /invocations; also after its death."""
     base = models(tmp_path / "models", saved_models, "half_plus_two", "other")
     stack = start(MODEL_NAME="half_plus_two", MODEL_BASE_PATH=str(base))
     stack.wait_ready()
@@ -94,6 +94,17 @@ def test_a_model_by_name_answers_on_every_port(start: Start, saved_models: Path,
     assert stack.ask("POST", "/invocations", '{"instances": [1.0]}').json == {"predictions": [2.5]}
     assert stack.ask("GET", "/v1/models/half_plus_two/metadata").status == 200
     assert rest(stack, "other") == {"error": "Servable not found for request: Latest(other)"}
+    os.kill(stack.children()["embedded"][0], signal.SIGKILL)
+    assert stack.invoke('{"instances": [1.0]}').json == {"predictions": [2.5]}  # it waits for the next one
+    stack.wait_until(lambda: answers_again(stack), "the model server's own ports answer again")
+    assert stack.stop() == 0
+
+
+def answers_again(stack: DropIn) -> bool:
+    """Whether the model server's REST port, which it opens by itself, answers."""
+    with contextlib.suppress(OSError):
+        return bool(rest(stack, "half_plus_two") == {"predictions": [2.5]})
+    return False
 
 
 def test_a_new_version_is_taken_and_the_old_one_left(
@@ -130,6 +141,7 @@ def test_an_empty_folder_is_waited_for_without_a_limit(start: Start, tmp_path: P
     )
 
     wait_for_no_version(stack)
+    assert (stack.stop(), "Traceback" in stack.log) == (0, False)
 
 
 def wait_for_no_version(stack: DropIn) -> None:
@@ -143,34 +155,29 @@ def wait_for_status(stack: DropIn, name: str, path: str, text: str) -> None:
     stack.wait_until(lambda: text in json.dumps(rest(stack, name, path)), f"the status of {name} has {text}")
 
 
-def test_a_config_file_names_the_models(start: Start, saved_models: Path, tmp_path: Path) -> None:
-    """All of them answer at /invocations by tfs-model-name, the default without; a script lies beside the file."""
-    base = models(tmp_path / "models", saved_models, "a", "b")
+def test_a_config_file_names_the_models_and_is_followed(
+    start: Start, saved_models: Path, tmp_path: Path
+) -> None:
+    """All of them answer at /invocations by tfs-model-name, the default without; one taken out of it is not missed."""
+    base = models(tmp_path / "models", saved_models, "a", "b", "c")
     config = config_of(base, "a", "b")
-    stack = start(f"--model_config_file={config}", SAGEMAKER_TFS_DEFAULT_MODEL_NAME="b")
+    flags = (f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
+    stack = start(*flags, SAGEMAKER_TFS_DEFAULT_MODEL_NAME="b")
     stack.wait_ready()
 
-    def invoke(attributes: str) -> Any:
-        headers = {"Content-Type": "application/jsonlines", "X-Amzn-SageMaker-Custom-Attributes": attributes}
-        return stack.ask("POST", "/invocations", "1.0", headers)
+    def statuses() -> list[int]:
+        named = ("", "tfs-model-name=a", "tfs-model-name=c")
+        return [
+            stack.invoke("1.0", "text/csv", X_Amzn_SageMaker_Custom_Attributes=name).status for name in named
+        ]
 
     assert rest(stack, "a") == rest(stack, "b") == {"predictions": [2.5]}
-    assert invoke("").status == invoke("tfs-model-name=a").status == 200
-    assert invoke("tfs-model-name=c").status == 404
-
-
-def test_a_config_file_that_changes_is_followed(start: Start, saved_models: Path, tmp_path: Path) -> None:
-    """A model that is taken out of it is not missed, one that comes into it answers."""
-    base = models(tmp_path / "models", saved_models, "a", "b")
-    config = config_of(base, "a")
-    stack = start(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
-    stack.wait_ready()
-    config_of(base, "b")
-    wait_for_status(stack, "b", "", '"AVAILABLE"')
+    assert statuses() == [200, 200, 404]
+    config_of(base, "b", "c")
+    wait_for_status(stack, "c", "", '"AVAILABLE"')
     stack.wait_until(lambda: "AVAILABLE" not in json.dumps(rest(stack, "a", "")), "a is not available")
-    named = {"X-Amzn-SageMaker-Custom-Attributes": "tfs-model-name=b", "Content-Type": "text/csv"}
     assert not within(LOOKS_SECONDS, lambda: stack.ask("GET", "/ping").status != 200)
-    assert stack.ask("POST", "/invocations", "1.0", named).json == {"predictions": [2.5]}
+    stack.wait_until(lambda: statuses() == [200, 404, 200], "c answers, and a does no more")
 
 
 def test_flags_on_the_command_line_win(start: Start, saved_models: Path, tmp_path: Path) -> None:
@@ -203,35 +210,6 @@ def test_a_script_beside_the_versions_answers_invocations(
     assert rest(stack, "half") == {"predictions": [2.5]}
 
 
-def test_a_model_server_that_dies_is_started_again(start: Start, saved_models: Path, tmp_path: Path) -> None:
-    """Requests to /invocations wait for it; its ports come back."""
-    base = models(tmp_path / "models", saved_models, "half")
-    stack = start(MODEL_BASE_PATH=str(base))
-    stack.wait_ready()
-    os.kill(stack.children()["embedded"][0], signal.SIGKILL)
-
-    assert stack.invoke('{"instances": [1.0]}').json == {"predictions": [2.5]}
-    stack.wait_until(lambda: answers_again(stack), "its own ports answer again")
-
-
-def answers_again(stack: DropIn) -> bool:
-    """Whether the model server's REST port, which it opens by itself, answers."""
-    with contextlib.suppress(OSError):
-        return bool(rest(stack, "half") == {"predictions": [2.5]})
-    return False
-
-
-def test_sigterm_ends_everything_in_order(start: Start, saved_models: Path, tmp_path: Path) -> None:
-    """As `docker stop` does, also while there is no version to serve yet."""
-    stack = start(MODEL_BASE_PATH=str(models(tmp_path / "models", saved_models, "half")))
-    waiting = start(MODEL_BASE_PATH=str(tmp_path / "empty"))
-    stack.wait_ready()
-    waiting.wait_for_log("Model model, from")
-
-    assert (stack.stop(), waiting.stop()) == (0, 0)
-    assert "Traceback" not in stack.log + waiting.log
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -249,19 +227,6 @@ def test_the_model_server_refuses_its_flags_itself(start: Start, flags: list[str
     assert "Traceback" not in stack.log
 
 
-def test_what_can_not_be_meant_is_refused_in_a_sentence(
-    start: Start, saved_models: Path, tmp_path: Path
-) -> None:
-    """Several models and no name; the port of /invocations for gRPC."""
-    several = start(MODEL_BASE_PATH=str(models(tmp_path / "models", saved_models, "a", "b")))
-    port = free_port()
-    taken = start(f"--port={port}", SAGEMAKER_BIND_TO_PORT=str(port))
-
-    assert (several.wait(), taken.wait()) == (2, 2)
-    assert "holds several models, a, b: name the one to serve in MODEL_NAME" in several.log
-    assert f"--port={port} can't be used: /invocations has this port" in taken.log
-
-
 def entry(*words: str, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run the images' entry point, without a container."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))}
@@ -276,15 +241,13 @@ def test_the_entry_point_runs_commands_flags_and_programs() -> None:
     program = entry("bash", "-c", "yes | head -1; exit 7", TFS_PROXY_GRPC_PORT="no port")
     missing = entry("train")
     folder = entry("/tmp")
+    port = "8080"
+    taken = entry(f"--port={port}", SAGEMAKER_BIND_TO_PORT=port)
 
     assert (program.returncode, program.stdout, program.stderr) == (7, "y\n", "")
     assert entry("check", "--help").stdout.startswith("usage: tfs-proxy check")
-    assert entry("--help").stdout.startswith("usage: tfs-proxy container")
-    assert entry("-h").stdout == entry("--help").stdout
-    usage = entry("tensorflow-serving", "--help").stdout
-    assert usage.startswith("usage: tfs-proxy tensorflow-serving")
-    assert "--model_config_file" in usage
     assert "TensorFlow ModelServer:" in entry("--version").stdout
+    assert f"--port={port} can't be used: /invocations has this port" in taken.stderr
     assert missing.returncode == 127
     assert "train is neither a command of tfs-proxy (serve, " in missing.stderr
     assert (folder.returncode, folder.stderr) == (126, "tfs-proxy: /tmp can't be run: Permission denied.\n")
