@@ -13,16 +13,6 @@ ASKED, ANSWERED = '{"instances": [1.0, 2.0]}', {"predictions": [2.5, 3.0]}
 LIBRARIES = "numpy pandas sklearn cloudpickle boto3 requests PIL"
 
 
-@pytest.mark.parametrize("command", [("serve",), ()])
-def test_an_archive_is_served_with_the_word_serve_and_without_it(
-    plain: Path, command: tuple[str, ...]
-) -> None:
-    """SageMaker says `serve`, people leave it out: the same happens."""
-    with container(*mounted(plain), command=command) as running:
-        assert running.invoke(ASKED).json == ANSWERED
-        assert running.run("/usr/local/lib/tfs-proxy/healthcheck") == ""
-
-
 def test_a_script_finds_its_files_where_sagemaker_unpacks_them(saved_models: Path, tmp_path: Path) -> None:
     """The archive alone is mounted at /opt/ml/model, and scripts open /opt/ml/model/NAME."""
     script = "def handler(data, context): return open('/opt/ml/model/words.txt').read(), 'text/plain'"
@@ -30,12 +20,6 @@ def test_a_script_finds_its_files_where_sagemaker_unpacks_them(saved_models: Pat
     archive = pack(tmp_path / "model.tar.gz", files, {"half_plus_two": saved_models / "half_plus_two"})
     with container(*mounted(archive)) as running:
         assert running.invoke(ASKED).body == b"found"
-
-
-def test_a_folder_mounted_read_only_is_served(saved_models: Path) -> None:
-    folder = f"{saved_models / 'half_plus_two'}:/opt/ml/model/half_plus_two:ro"
-    with container("-v", folder) as running:
-        assert running.invoke(ASKED).json == ANSWERED
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from support.ports import free_port
 from support.running import LOOPBACK, Running
 
 EMBEDDED = "tfs-proxy:embedded"
@@ -47,18 +46,13 @@ class Container(Running):
         image: str = EMBEDDED,
         env: Mapping[str, str] | None = None,
         inside: int = 8080,
-        host_network: bool = False,
     ) -> None:
         self.name = f"tfs-proxy-test-{uuid.uuid4().hex[:8]}"
         variables = [word for name, value in (env or {}).items() for word in ("-e", f"{name}={value}")]
-        if host_network:
-            self.port = free_port()
-            network = ["--network", "host", "-e", f"SAGEMAKER_BIND_TO_PORT={self.port}"]
-        else:
-            network = [] if "--network" in options else ["-p", f"{LOOPBACK}::{inside}"]
+        network = [] if "--network" in options else ["-p", f"{LOOPBACK}::{inside}"]
         self.began = time.monotonic()
         docker("run", "-d", "--name", self.name, *network, *variables, *options, image, *command)
-        if network and not host_network:
+        if network:
             shown = docker("port", self.name, str(inside), check=False)
             self.port = int(shown.rpartition(":")[2] or 0)
 
