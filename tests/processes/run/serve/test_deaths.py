@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from support import gates
 from support.archives import NEEDS_NGINX, stand_in_archive, stand_in_program, stand_in_words
 from support.processes import is_running, stop
 from support.sockets import wait_until_all_read
@@ -20,7 +19,7 @@ from tfs_proxy.observe.begun_requests import under_way
 pytestmark = NEEDS_NGINX
 
 SECONDS = 120.0
-SCRIPT = f"""{gates.SCRIPT}
+SCRIPT = """
 import os
 import signal
 
@@ -31,8 +30,6 @@ def handler(data, context):
         begun.write(name + "\\n")
     if what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if what == "hold":
-        hold(name)
     return name, "text/plain"
 """
 
@@ -78,24 +75,6 @@ def test_a_request_that_kills_its_worker_is_sent_to_no_other(stack: Stack, tmp_p
     assert begun(noted) == ["killer"]
     stack.wait_until(lambda: counted(stack) == 1, "it is counted")
     assert stack.invoke(f"answer {noted} next", "text/plain").body == b"next"
-
-
-def test_what_other_threads_of_a_killed_worker_had_begun_is_answered_502(tmp_path: Path) -> None:
-    """All of it, each once, and counted in one line."""
-    env, noted = {"SAGEMAKER_GUNICORN_WORKERS": "1"}, tmp_path / "noted"
-    with (
-        serving(*stand_in_words(tmp_path, SCRIPT), env=env) as stack,
-        gates.gate(tmp_path / "gate") as held,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        bodies = [f"hold {noted} {held.mark(str(number))}" for number in range(4)]
-        answers = [pool.submit(stack.invoke, body, "text/plain") for body in bodies]
-        held.wait_for(4)
-        os.kill(stack.workers()[0], signal.SIGKILL)
-
-        assert [answer.result().status for answer in answers] == [502] * 4
-        assert len(begun(noted)) == 4
-        stack.wait_for_log("ended with 4 requests in progress", SECONDS)
 
 
 def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp_path: Path) -> None:
