@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-import grpc
 import pytest
 
 from support.archives import NEEDS_NGINX, stand_in_words
+from support.grpc_servers import started
 from support.multi_model import script_model, serving_many
 from support.ports import free_port
 from support.stack import serving
@@ -27,12 +27,8 @@ MOST_LOST = CLIENTS
 @pytest.fixture
 def script() -> Iterator[str]:
     """A script that asks a gRPC server over a channel which its import makes; the server says it twice."""
-    handlers = {"Twice": grpc.unary_unary_rpc_method_handler(lambda request, _: request * 2)}
-    server = grpc.server(ThreadPoolExecutor(CLIENTS))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Words", handlers),))
     port = free_port()
-    server.add_insecure_port(f"127.0.0.1:{port}")
-    server.start()
+    server = started(f"127.0.0.1:{port}", "/test.Words/Twice", lambda request, _: request * 2)
     yield (
         "import json, os\n"
         "import grpc\n"

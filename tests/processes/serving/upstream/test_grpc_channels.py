@@ -12,8 +12,9 @@ import grpc
 import numpy as np
 import pytest
 
+from support.grpc_servers import started
 from tfs_proxy.serving.upstream import grpc_channels
-from tfs_proxy.serving.upstream.grpc_channels import GrpcCalls
+from tfs_proxy.serving.upstream.grpc_channels import PREDICT, GrpcCalls
 from tfs_proxy.serving.upstream.interface import TensorAnswer
 from tfs_proxy.values.deployment import Instance
 from tfs_proxy.values.errors import (
@@ -35,13 +36,7 @@ class Server:
     def __init__(self, path: Path) -> None:
         self.at = Instance(0, 0, 0, str(path))
         self.begun, self.ended, self.meeting = threading.Event(), threading.Event(), threading.Barrier(2)
-        handlers = {"Predict": grpc.unary_unary_rpc_method_handler(self._answer)}
-        self._server = grpc.server(ThreadPoolExecutor(8), options=server_options(-1))
-        self._server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler("tensorflow.serving.PredictionService", handlers)]
-        )
-        self._server.add_insecure_port(f"unix:{path}")
-        self._server.start()
+        self._server = started(f"unix:{path}", PREDICT, self._answer, server_options(-1))
 
     def _answer(self, message: bytes, context: grpc.ServicerContext) -> bytes:
         match message[:20].split(b" "):
@@ -62,9 +57,9 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    started = Server(tmp_path / "s")
-    yield started
-    started.stop()
+    running = Server(tmp_path / "s")
+    yield running
+    running.stop()
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """What a model server is sent of the present span: headers of REST, metadata of gRPC, and nothing without one."""
 
 from collections.abc import Iterator, Mapping
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from support.grpc_servers import started
 from tfs_proxy.observe.traces import OUTGOING, with_trace
 from tfs_proxy.serving.upstream.grpc_channels import PREDICT, GrpcCalls
 from tfs_proxy.values.deployment import Instance
@@ -24,12 +24,7 @@ def metadata(tmp_path: Path) -> Iterator[tuple[Instance, list[dict[str, Any]]]]:
         seen.append(dict(context.invocation_metadata()))
         return b""
 
-    service, _, method = PREDICT[1:].partition("/")
-    handlers = {method: grpc.unary_unary_rpc_method_handler(predict)}
-    server = grpc.server(futures.ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, handlers)])
-    server.add_insecure_port(f"unix:{tmp_path}/s")
-    server.start()
+    server = started(f"unix:{tmp_path}/s", PREDICT, predict)
     yield Instance(0, 0, 0, f"{tmp_path}/s"), seen
     server.stop(None).wait()
 

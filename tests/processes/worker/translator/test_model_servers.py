@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import grpc
 import pytest
 
 from support.grpc_calls import PREDICT, SECONDS, refusal
+from support.grpc_servers import started
 from support.translators import Translator
 from support.waiting import wait_until
 from tfs_proxy.wire.protos import PredictRequest
 from tfs_proxy.wire.protos.open_inference import ModelInferRequest, ModelInferResponse
-
-SERVICE, METHOD = PREDICT.strip("/").split("/")
 
 
 def request_for(model: str) -> bytes:
@@ -33,11 +31,7 @@ class NotingServer:
         self.metadata: dict[str, str | bytes] = {}
         self.seconds_left = 0.0
         self.begun, self.ended, self.goes_on = threading.Event(), threading.Event(), threading.Event()
-        self._server = grpc.server(ThreadPoolExecutor(4))
-        table = {METHOD: grpc.unary_unary_rpc_method_handler(self._answer)}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, table),))
-        self._server.add_insecure_port(f"unix:{socket}")
-        self._server.start()
+        self._server = started(f"unix:{socket}", PREDICT, self._answer)
 
     def _answer(self, message: bytes, context: Any) -> bytes:
         model = PredictRequest.FromString(message).model_spec.name
