@@ -16,8 +16,7 @@ from typing import Any
 from attack.amplification import FAULTS, throw
 from attack.bombs import PREDICT
 from attack.findings import Finding
-from attack.fronts import saved_models
-from support.model_fixtures import serving_all
+from support.model_fixtures import BUILDER, built_by, serving_all
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protos import PredictRequest, TensorProto
 
@@ -100,7 +99,7 @@ def attack(folder: Path, count: int, seed: int = 1) -> Iterator[Finding]:
     """One line without batching and one with it, of so many requests each."""
     for flag in ("--enable_batching=false", "--enable_batching"):
         sent = islice(requests(Random(seed)), count)
-        with serving_all(folder, saved_models(), flag, names=("echo", "reshaping")) as server:
+        with serving_all(folder, built_by(BUILDER, "models"), flag, names=("echo", "reshaping")) as server:
             with ThreadPoolExecutor(CLIENTS) as pool:
                 answers = Counter(pool.map(lambda each: throw(server, *each), sent))
             end = server.how_it_ended() or ""
