@@ -116,7 +116,7 @@ def http_page() -> str:
     """The page as it is, with the table of all routes anew."""
     page = (REFERENCE / "http.md").read_text()
     before, begin, rest = page.partition("<!-- routes: written by make docs-reference -->\n")
-    head = "| request | one archive | many models | pipeline | answer |\n|---|---|---|---|---|\n"
+    head = "| request | who | one archive | many models | pipeline | answer |\n|---|---|---|---|---|---|\n"
     rows = [f"{route_row(each)}\n" for each in TABLE if each.sentence]
     return "".join([before, begin, head, *rows, *rest.partition("<!-- end of routes -->")[1:]])
 
@@ -125,7 +125,8 @@ def route_row(route: Route) -> str:
     """A route with its names in capitals."""
     path = re.sub(r"\{(\w+)\}", lambda name: "NAME" if name[1] == "model" else name[1].upper(), route.path)
     methods = ", ".join(method for method in route.methods if method != "HEAD")
-    return f"| `{methods} {path}` | {' | '.join(route.answered_by)} | {route.sentence} |"
+    cells = (f"`{methods} {path}`", route.caller.value, *route.answered_by, route.sentence)
+    return f"| {' | '.join(cells)} |"
 
 
 def help_of(*command: str) -> str:

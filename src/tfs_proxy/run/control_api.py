@@ -1,7 +1,7 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
 It is an ASGI callable in three places. The unix socket for workers has every route; the one to
-which nginx passes clients' requests has none of the ``inner`` ones; and on the sockets that workers will
+which nginx passes clients' requests has none of the workers' own; and on the sockets that workers will
 accept from, until they take over, the ``early`` ones are answered, and all others get 503 with the reason.
 """
 
@@ -98,7 +98,9 @@ class ControlApi:
             }
             table |= {**(routes or {}), **of_clients, paths.HEALTH_CHECK: self._check_health}
         self._routes = table
-        self._client_routes = {route: table[route] for route in table if not route.inner}
+        self._client_routes = {
+            route: table[route] for route in table if route.caller is not paths.Caller.WORKER
+        }
         self._early_routes = {route: table[route] for route in table if route.early}
         self._server = HttpServer(app_of(self.respond, MAX_BODY_BYTES))
         self._for_clients = HttpServer(app_of(self.respond_to_client, MAX_BODY_BYTES))

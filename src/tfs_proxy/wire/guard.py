@@ -7,6 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from tfs_proxy.wire.routes import TABLE, Caller
+
 ORIGIN = "origin"
 HOST = "host"
 PREFLIGHT = "preflight"
@@ -20,12 +22,12 @@ REFUSALS: Final = {
 METHODS: Final = "GET, HEAD, POST, DELETE, OPTIONS"
 HEADERS: Final = ("sec-fetch-site", "origin", "host", "x-forwarded-host")
 _VARIABLES = ("$http_" + name.replace("-", "_") for name in HEADERS)
-NGINX_KEY: Final = r"\n".join(("$request_method $http_upgrade", "$allowed_origin", *_VARIABLES, ""))
+NGINX_KEY: Final = r"\n".join(("$request_method", "$allowed_origin", *_VARIABLES, ""))
 """A request as the patterns see it: no header can have a line end in it."""
 
-SPARED: Final = ("/ping", "/live")
-MANAGEMENT: Final = r"^/models(?:/[^/]+)?$"
-"""Paths that load and unload models; at them the guard holds at any address."""
+SPARED: Final = frozenset(route.path for route in TABLE if route.caller is Caller.ANYONE)
+MANAGEMENT: Final = "|".join(route.regex("[^/]+") for route in TABLE if route.caller is Caller.ADMIN)
+"""Pattern of an admin's paths, which load and unload models; at them the guard holds at any address."""
 
 _OWN_NAMES = r"(?:[a-z0-9_-]+\.)*localhost|127(?:\.[0-9]{1,3}){3}|\[::1\]|host\.docker\.internal"
 _LINE = r"[^\n]*\n"
@@ -37,8 +39,8 @@ Header = Callable[[str], str | None]  # by its name in lower case
 class Guard(Struct, frozen=True):
     """The guard of one listener: pages of ``origins`` may call it, ``hosts`` are further names for it.
 
-    It holds at all doors if ``is_local``, if it ``is_endpoint``, or once there are ``origins``; else it
-    holds for requests with an Upgrade, and at the paths of `MANAGEMENT`.
+    It holds at all doors if ``is_local``, if it ``is_endpoint``, or once there are ``origins``; else at the
+    paths of `MANAGEMENT`.
     """
 
     origins: tuple[str, ...] = ()
@@ -51,24 +53,24 @@ class Guard(Struct, frozen=True):
         return self.is_local or self.is_endpoint or bool(self.origins)
 
     def rules(self) -> Iterator[tuple[str, str]]:
-        """Patterns of `NGINX_KEY` with their verdicts: the first match counts, without one it is ORIGIN."""
+        """Patterns of `NGINX_KEY` with their verdicts: the first match counts, the last matches all."""
         names = "|".join((_OWN_NAMES, *map(re.escape, self.hosts)))
         of = "*" if self.is_local else "+"
         if self.is_local or self.is_endpoint:  # for an endpoint that others reach, of pages alone
             yield rf"^(?:{_LINE}){{3}}[^\n]{of}\n(?!(?:(?i:{names})(?::[0-9]*)?)?\n)", HOST
-        yield r"^OPTIONS \n[^\n]", PREFLIGHT
-        yield rf"^(?:GET|HEAD) \n|^{_LINE}[^\n]|^(?:{_LINE}){{2}}(?:same-origin|none)\n", PASSES
+        yield r"^OPTIONS\n[^\n]", PREFLIGHT
+        yield rf"^(?:GET|HEAD)\n|^{_LINE}[^\n]|^(?:{_LINE}){{2}}(?:same-origin|none)\n", PASSES
         yield rf"^(?:{_LINE}){{2}}[^\n]", ORIGIN
         page = rf"[a-z][a-z0-9+.-]*://([a-z0-9._:\[\]-]+?){_DEFAULT_PORT}\n"
         same = rf"(?:{_LINE})?\1{_DEFAULT_PORT}(?:,[^\n]*)?\n"
         yield rf"^(?:{_LINE}){{3}}(?:\n|(?i:{page}{same}))", PASSES
+        yield "^", ORIGIN
 
     def verdict(self, method: str, path: str, header: Header) -> str:
         """`PASSES`, `PREFLIGHT`, or the key of one of the `REFUSALS`."""
-        upgrade = header("upgrade") or ""
-        if path in SPARED or not (self.is_everywhere or upgrade or re.search(MANAGEMENT, path)):
+        if path in SPARED or not (self.is_everywhere or re.fullmatch(MANAGEMENT, path)):
             return PASSES
-        lines = (f"{method} {upgrade}", self._allowed(header), *(header(name) or "" for name in HEADERS), "")
+        lines = (method, self._allowed(header), *(header(name) or "" for name in HEADERS), "")
         return _verdict(self, "\n".join(lines))
 
     def _allowed(self, header: Header) -> str:
@@ -87,4 +89,4 @@ class Guard(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def _verdict(guard: Guard, request: str) -> str:
-    return next((verdict for pattern, verdict in guard.rules() if re.search(pattern, request)), ORIGIN)
+    return next(verdict for pattern, verdict in guard.rules() if re.search(pattern, request))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from http import HTTPMethod, HTTPStatus
 from typing import Final
@@ -22,16 +23,38 @@ INPUT_NAMES = "x-inputs"
 OUTPUT_NAMES = "x-outputs"
 """Extensions of an operation of the OpenAPI document: the signature for which CSV is read and written."""
 
-_WORKER = "worker"
-_SUPERVISOR = "supervisor"
-_MODEL_SERVER = "model server"
-_BY_WORKERS = (_WORKER, _WORKER, "")
-_BY_MODEL_SERVERS = (_MODEL_SERVER, _MODEL_SERVER, "")
-_BY_RUN = (_SUPERVISOR, _SUPERVISOR, "")
-_OF_MANY = ("", _SUPERVISOR, "")
-_BY_WORKERS_OF_ONE = (_WORKER, _SUPERVISOR, "")
-_EVERYWHERE = (_SUPERVISOR,) * 3
+WORKER = "worker"
+SUPERVISOR = "supervisor"
+MODEL_SERVER = "model server"
+_BY_WORKERS = (WORKER, WORKER, "")
+_BY_MODEL_SERVERS = (MODEL_SERVER, MODEL_SERVER, "")
+_BY_RUN = (SUPERVISOR, SUPERVISOR, "")
+_OF_MANY = ("", SUPERVISOR, "")
+_BY_WORKERS_OF_ONE = (WORKER, SUPERVISOR, "")
+_EVERYWHERE = (SUPERVISOR,) * 3
 """Processes that answer with one archive, with many models, and in a pipeline."""
+
+
+class Caller(Enum):
+    """Who may call a route, where a run asks for keys or for clients' certificates."""
+
+    ANYONE = "anyone"
+    """Whoever has neither: platforms that ask for health. Pages of other sites may, too."""
+
+    OPEN = "open"
+    """Whoever has a certificate, where one is asked for: a browser gets the page, which asks for the key."""
+
+    KEY = "key"
+    ADMIN = "admin"
+    """An admin's key, and never a page of another site."""
+
+    NGINX = "nginx"
+    WORKER = "worker"
+    """Processes and commands of the run alone: clients get 404."""
+
+
+KEYLESS = (Caller.ANYONE, Caller.OPEN)
+OF_RUN = (Caller.NGINX, Caller.WORKER)
 
 
 @dataclass(frozen=True)
@@ -50,29 +73,29 @@ class Route:
     sentence: str = ""
     """Description for the reference page; "" for a path that is not for clients of HTTP."""
 
+    caller: Caller = Caller.KEY
+    """Who may call it. Of paths that name a file only those of the page's own files are open."""
+
     is_probe: bool = False
     """True for requests of platforms and tools, which are counted apart."""
 
     names_model: str = ""
     """Place of the model's name for counts: in the "path", in the "line", or nowhere."""
 
-    is_serving: bool = False
-    """True below TF Serving's models: letters of any case, and a colon ends a segment."""
-
     is_other: bool = False
     """True if it is counted among the unknown paths."""
-
-    inner: bool = False
-    """True for workers and commands only: clients get 404."""
 
     early: bool = False
     """True if it is answered on the workers' socket until they take over."""
 
     def regex(self, segment: str = "(?P<{}>[^/]+)") -> str:
-        """Regular expression of the path; ``segment`` is that of a segment, with ``{}`` for its name."""
+        """Regular expression of the path; ``segment`` is that of a segment, with ``{}`` for its name.
+
+        TF Serving takes letters of any case, and a colon ends a segment.
+        """
         text = self.path.translate(_REGEX_OF)
         text = re.sub(r"\{(\w+)\}", lambda name: segment.replace("{}", name[1]), text)
-        return f"(?i:{text.replace('[^/]', '[^/:]')})" if self.is_serving else text
+        return f"(?i:{text.replace('[^/]', '[^/:]')})" if MODEL_SERVER in self.answered_by else text
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -89,7 +112,7 @@ class Route:
 
     @cached_property
     def label(self) -> str:
-        return OTHER_ROUTE if self.is_other or self.inner else re.sub(r"\[.*\]", "", self.path)
+        return OTHER_ROUTE if self.is_other or self.caller in OF_RUN else re.sub(r"\[.*\]", "", self.path)
 
     @property
     def is_exact(self) -> bool:
@@ -99,48 +122,50 @@ class Route:
 _REGEX_OF: Final = str.maketrans({".": r"\.", "[": "(?:", "]": ")?", "(": "(?:", ",": "|"})
 
 # fmt: off
-# fmt: off
 PING = Route("/ping", GET, _EVERYWHERE,
-    "200 and no body if everything serves, else 503 with the reason", is_probe=True)
+    "200 and no body if everything serves, else 503 with the reason",
+    Caller.ANYONE, is_probe=True)
 LIVENESS = Route("/live", GET, _EVERYWHERE,
     "200 and no body from the start on, 503 with the reason if processes don't serve; for a liveness probe",
-    is_probe=True, early=True)
+    Caller.ANYONE, is_probe=True, early=True)
 METRICS = Route("/metrics", GET, _EVERYWHERE,
     "the metrics of the container, for Prometheus", is_probe=True, early=True)
-INVOCATIONS = Route("/invocations", POST, (_WORKER, _WORKER, _SUPERVISOR),
+INVOCATIONS = Route("/invocations", POST, (WORKER, WORKER, SUPERVISOR),
     "the answer of the model or of the script", names_model="line")
-EXECUTION_PARAMETERS = Route("/execution-parameters", GET, (_WORKER, "", _SUPERVISOR),
+EXECUTION_PARAMETERS = Route("/execution-parameters", GET, (WORKER, "", SUPERVISOR),
     "the sizes of requests that suit a batch transform job")
 OPENAPI = Route("/openapi.json", GET, _BY_WORKERS_OF_ONE, "an OpenAPI 3.1 document of all that is served")
-ROOT = Route("/", GET, _BY_WORKERS_OF_ONE, '`{"status": "alive"}`; the console for a browser')
-CONSOLE = Route("/console/{name}", GET, _BY_WORKERS_OF_ONE, "the files of the console", is_other=True)
+ROOT = Route("/", GET, _BY_WORKERS_OF_ONE, '`{"status": "alive"}`; the console for a browser',
+    Caller.OPEN)
+CONSOLE = Route("/console/{name}", GET, _BY_WORKERS_OF_ONE, "the files of the console",
+    Caller.OPEN, is_other=True)
 
 MODELS = Route("/models", GET, _OF_MANY, "the models that are loaded")
-LOAD = Route("/models", POST, _OF_MANY, "loads a model")
+LOAD = Route("/models", POST, _OF_MANY, "loads a model", Caller.ADMIN)
 MODEL = Route("/models/{name}", GET, _OF_MANY, "one model")
-UNLOAD = Route("/models/{name}", ("DELETE",), _OF_MANY, "unloads a model")
-INVOKE = Route("/models/{name}/invoke", POST, ("", _WORKER, ""),
+UNLOAD = Route("/models/{name}", ("DELETE",), _OF_MANY, "unloads a model", Caller.ADMIN)
+INVOKE = Route("/models/{name}/invoke", POST, ("", WORKER, ""),
     "the answer of a model, as of `/invocations`", names_model="line")
 
 SERVED_MODELS = Route("/v1/models", GET, _BY_RUN, '`{"models": [...]}`, as KServe has it')
 _SERVED = SERVED_MODELS.path + "/{model}[/(versions,labels)/{version}]"
-# Five that are named nowhere else: what counts is that they stand in the table.
+# Five names that nothing reads: the model server answers them, and they stand here for the table alone.
 SERVED_STATUS = Route(_SERVED, GET, _BY_MODEL_SERVERS,
     "the state of each version; a worker adds `ready` if no version is named",
-    names_model="path", is_serving=True)
+    names_model="path")
 SERVED_METADATA = Route(f"{_SERVED}/metadata", GET, _BY_MODEL_SERVERS,
-    "the signatures", names_model="path", is_serving=True)
+    "the signatures", names_model="path")
 SERVED_PREDICT, SERVED_CLASSIFY, SERVED_REGRESS = (
     Route(f"{_SERVED}:{method}", POST, _BY_MODEL_SERVERS, f"the model server's answer to {method}",
-        names_model="path", is_serving=True)
+        names_model="path")
     for method in ("predict", "classify", "regress")
 )
 
 LIVE = Route("/v2/health/live", GET, _BY_RUN,
-    '`{"live": true}`, from the start on', is_probe=True, early=True)
+    '`{"live": true}`, from the start on', Caller.ANYONE, is_probe=True, early=True)
 READY = Route("/v2/health/ready", GET, _BY_RUN,
     '200 `{"live": true, "ready": true}` if `/ping` is 200 and gRPC is answered (where a gRPC port is '
-    'published), else 503 `{"live": true, "ready": false}`', is_probe=True, early=True)
+    'published), else 503 `{"live": true, "ready": false}`', Caller.ANYONE, is_probe=True, early=True)
 SERVER = Route("/v2[/]", GET, _BY_RUN,
     '`{"name": "tfs_proxy", "version", "extensions"}`')
 _OPEN = "/v2/models/{model}[/versions/{version}]"
@@ -148,12 +173,12 @@ METADATA = Route(_OPEN, GET, _BY_WORKERS, "the versions of a model, and its tens
 MODEL_READY = Route(f"{_OPEN}/ready", GET, _BY_WORKERS, "200 if the model is loaded, else 503")
 INFER = Route(f"{_OPEN}/infer", POST, _BY_WORKERS, "an inference", names_model="path")
 
-DEPLOYMENT = Route("/deployment", GET, _BY_RUN, inner=True)
-SETTLED = Route("/settled", GET, _BY_RUN, inner=True)
-HEARTBEAT = Route("/workers", POST, _BY_RUN, inner=True)
-READY_VERSIONS = Route("/ready-versions", GET, _BY_RUN, inner=True)
+DEPLOYMENT = Route("/deployment", GET, _BY_RUN, caller=Caller.WORKER)
+SETTLED = Route("/settled", GET, _BY_RUN, caller=Caller.WORKER)
+HEARTBEAT = Route("/workers", POST, _BY_RUN, caller=Caller.WORKER)
+READY_VERSIONS = Route("/ready-versions", GET, _BY_RUN, caller=Caller.WORKER)
 LOADED, SERVED, REACHABLE = (
-    Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, is_other=True)
+    Route(f"/{name}/{{name}}/ready", GET, _OF_MANY, caller=Caller.NGINX)
     for name in ("models", "served", "reachable")
 )
 """Paths that nginx asks when a model has no gate: by its name, that of its model server, or either."""
@@ -166,10 +191,8 @@ GRPC_SERVICES = (
     "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService",
     "inference.GRPCInferenceService", "grpc.health.v1.Health")
 HEALTH_CHECK, HEALTH_WATCH = (
-    Route(f"/grpc.health.v1.Health/{name}", POST, _BY_RUN, is_probe=True) for name in ("Check", "Watch"))
-HEALTH_DOORS = (PING, LIVENESS, LIVE, READY)
-GRPC_HEALTH_DOORS = (HEALTH_CHECK, HEALTH_WATCH)
-"""Doors that need neither key nor certificate: platforms that ask them have none."""
+    Route(f"/grpc.health.v1.Health/{name}", POST, _BY_RUN, caller=Caller.ANYONE, is_probe=True)
+    for name in ("Check", "Watch"))
 ONE_ARCHIVE, MANY_MODELS, PIPELINE = range(3)
 """Columns of ``answered_by``."""
 
@@ -193,8 +216,7 @@ _OTHERS: Final = [route for route in TABLE if not route.is_exact and route.label
 _ANY_OTHER: Final = re.compile("|".join(f"({route.regex('[^/]+')})" for route in _OTHERS))
 _NOWHERE: Final = Route("", (), (), is_other=True)
 _METHODS: Final = {method.value: method.value for method in HTTPMethod}
-_LOWEST_STATUS = 100
-_HIGHEST_STATUS = 599
+_STATUSES: Final = range(100, 600)
 
 
 def path_of(target: str) -> str:
@@ -230,7 +252,7 @@ def method_of(method: str) -> str:
 
 def status_of(status: int) -> str:
     """Return the status if it is one."""
-    return str(status) if _LOWEST_STATUS <= status <= _HIGHEST_STATUS else OTHER_STATUS
+    return str(status) if status in _STATUSES else OTHER_STATUS
 
 
 Handler = Callable[..., Awaitable[HttpResponse]]

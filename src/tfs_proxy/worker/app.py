@@ -22,7 +22,7 @@ from tfs_proxy.values.deployment import BY_SCRIPT, OFF, Deployment
 from tfs_proxy.values.memory import Ledger
 from tfs_proxy.values.signature import Target
 from tfs_proxy.wire.error_body import being_unloaded
-from tfs_proxy.wire.guard import HEADERS, PASSES, PREFLIGHT, REFUSALS, Guard
+from tfs_proxy.wire.guard import PASSES, PREFLIGHT, REFUSALS, Guard
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.worker import console
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tfs_proxy.serving.script.script_model import ScriptModel
 
 _NAME = wsgi_name(SERVED_NAME)
-_KEYS = {name: wsgi_name(name) for name in (*HEADERS, "upgrade")}
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """Exceptions of the web framework that a script may raise; they are answered unchanged."""
@@ -68,7 +67,7 @@ class Entrance:
             raise falcon.HTTPBadRequest(description="the request has no Host header")
         if req.path.startswith("//"):
             raise falcon.HTTPRouteNotFound
-        verdict = self._guard.verdict(req.method, req.path, lambda name: env.get(_KEYS[name]))
+        verdict = self._guard.verdict(req.method, req.path, req.get_header)
         if verdict == PREFLIGHT:
             raise falcon.HTTPStatus(204, self._guard.answer_headers(verdict, req.get_header))
         if verdict:

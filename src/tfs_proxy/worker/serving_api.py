@@ -11,7 +11,7 @@ import falcon
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.serving.upstream.rest import has_available
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.routes import LIVE, LIVENESS, METRICS, PING, READY, SERVED_MODELS, SERVER
+from tfs_proxy.wire.routes import ONE_ARCHIVE, SERVED_MODELS, SUPERVISOR, TABLE
 from tfs_proxy.worker.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
@@ -62,7 +62,7 @@ class ServingApi:
 AskControlApi = Callable[[str, str, bytes, Mapping[str, str]], HttpResponse]
 """Function from method, path, body and headers of a request to the control API's answer."""
 
-_RELAYED = (PING, METRICS, LIVENESS, SERVED_MODELS, SERVER, LIVE, READY)
+_RELAYED = (each for each in TABLE if each.sentence and each.answered_by[ONE_ARCHIVE] == SUPERVISOR)
 RELAYED = re.compile(rf"(?:{'|'.join(route.regex() for route in _RELAYED)})\Z")
 ANSWERED = ("Content-Type", "Allow")
 

@@ -91,8 +91,12 @@ def front_of(kind: str, **env: str) -> Iterator[Front]:
 
 def spelled() -> Iterator[str]:
     """All paths of the table, of a model and of a file that is not there, in all spellings."""
-    templates = {each for route in routes.TABLE for each in route.templates}
-    named = {re.sub(r"\(.*\)", "versions", each) for each in templates} | OPEN | HEALTH | {"/v1/x"}
+    named = (
+        {re.sub(r"\(.*\)", "versions", each) for route in routes.TABLE for each in route.templates}
+        | OPEN
+        | HEALTH
+        | {"/v1/x"}
+    )
     paths = {re.sub(r"\{\w+\}", name, each) for each in named for name in ("away", "any.js")}
     for path, spelling in product(paths, SPELLINGS):
         yield spelling.format(

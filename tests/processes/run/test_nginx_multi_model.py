@@ -85,8 +85,7 @@ class Front(RunningProcess):
         def respond(_request: Received) -> Given:
             return answers.pop(0) if len(answers) > 1 else answers[0]
 
-        path = self.workspace.root / f"{name}.sock"
-        return self._serve(name, path, respond)
+        return self._serve(name, self.workspace.root / f"{name}.sock", respond)
 
     def numbered_model(self, name: str, number: int, given: Given) -> UnixHttpServer:
         """A model whose gate leads to the stack of a number."""
@@ -114,9 +113,7 @@ class Front(RunningProcess):
             return [line.rpartition(b'" ')[2] for line in lines if not line.endswith(b"/nowhere HTTP/1.1")]
 
         wait_until(lambda: len(written()) >= count, WAIT_SECONDS, f"{count} requests have lines")
-        read = [read_line(line) for line in written()]
-        assert None not in read, written()
-        return [request for request in read if request is not None]
+        return [request for line in written() if (request := read_line(line)) is not None]
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -137,11 +134,9 @@ def front(folder: Path) -> Iterator[Front]:
     yield from running(folder, MultiModelRoutes(600, (NOWHERE,), takes_target_model=True))
 
 
-def running(
-    folder: Path, routes: MultiModelRoutes, environ: Mapping[str, str] | None = None
-) -> Iterator[Front]:
+def running(folder: Path, routes: MultiModelRoutes, environ: Mapping[str, str] = {}) -> Iterator[Front]:
     """nginx, until the test's end."""
-    front = Front(folder, routes, environ or {})
+    front = Front(folder, routes, environ)
     try:
         front.wait_ready()
         yield front
@@ -304,22 +299,40 @@ def test_a_client_that_hangs_up_stops_neither_load_nor_unload(front: Front, meth
 @pytest.mark.parametrize(
     "path",
     [
-        *("/v2//", "//models", "/models/", "/models/a/", "/models/a/b", "/models//a", "/models/a/ready"),
-        *("/models/a/invoke/", "/models/a/invoke%0a", "/models/a%0a", "/models/.a/invoke", "/models/-a"),
-        *("/models/a%2fb/invoke", "/models/%2e%2e/invoke", f"/models/{'a' * 65}"),
-        *(f"/models/{'a' * 65}/invoke", "/Models", "/models/a:b/invoke", "/models/a$b/invoke", "/v1", "/v1/"),
-        *(
-            "/v2/health/dead",
-            "/v2/repository/index",
-            "/v2/repository/models/a/load",
-            "/v2/systemsharedmemory/status",
-            "/v2/models/a/%2e%2e/%2e%2e/b",
-            "/v1/models/",
-            "/v1/models//a",
-            f"/v1/models/{'a' * (MOST_SERVED_CHARACTERS + 1)}:predict",
-            "/execution-parameters",
-        ),
-        *("/invocations/", "/tensorflow.serving.PredictionService/Predict", "/control_api", "/metrics/"),
+        "/v2//",
+        "//models",
+        "/models/",
+        "/models/a/",
+        "/models/a/b",
+        "/models//a",
+        "/models/a/ready",
+        "/models/a/invoke/",
+        "/models/a/invoke%0a",
+        "/models/a%0a",
+        "/models/.a/invoke",
+        "/models/-a",
+        "/models/a%2fb/invoke",
+        "/models/%2e%2e/invoke",
+        f"/models/{'a' * 65}",
+        f"/models/{'a' * 65}/invoke",
+        "/Models",
+        "/models/a:b/invoke",
+        "/models/a$b/invoke",
+        "/v1",
+        "/v1/",
+        "/v2/health/dead",
+        "/v2/repository/index",
+        "/v2/repository/models/a/load",
+        "/v2/systemsharedmemory/status",
+        "/v2/models/a/%2e%2e/%2e%2e/b",
+        "/v1/models/",
+        "/v1/models//a",
+        f"/v1/models/{'a' * (MOST_SERVED_CHARACTERS + 1)}:predict",
+        "/execution-parameters",
+        "/invocations/",
+        "/tensorflow.serving.PredictionService/Predict",
+        "/control_api",
+        "/metrics/",
     ],
 )
 def test_other_paths_are_not_found(front: Front, path: str) -> None:
@@ -331,6 +344,12 @@ def test_other_paths_are_not_found(front: Front, path: str) -> None:
         assert (answer.status, set(answer.json)) == (404, {"error"}), answer.body
         assert answer.headers["content-type"] == "application/json"
     assert front.control.received == []
+
+
+def test_below_a_closed_door_nothing_is_loaded(folder: Path) -> None:
+    for front in running(folder, MultiModelRoutes(600, (NOWHERE,)), {"TFS_PROXY_DOORS": "page"}):
+        assert front.ask("GET", "/v1/models/a/metadata").status == 404
+        assert not front.control.received
 
 
 SEGMENT = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
@@ -410,7 +429,7 @@ def test_each_request_has_a_line_with_the_model_that_it_names(front: Front) -> N
     ]
 
 
-@pytest.mark.parametrize("traces", [None, TraceSampling(0.25)], ids=["untraced", "traced"])
+@pytest.mark.parametrize("traces", [None, TraceSampling(0.25)])
 def test_workers_are_told_what_else_to_do(folder: Path, traces: TraceSampling | None) -> None:
     """Marks that a client sets itself never arrive."""
     routes = MultiModelRoutes(600, (NOWHERE,), traces is None, traces)

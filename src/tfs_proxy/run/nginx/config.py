@@ -7,7 +7,6 @@
 import math
 import os
 import pwd
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -53,7 +52,6 @@ from tfs_proxy.wire.error_body import (
 )
 from tfs_proxy.wire.grpc_codes import REFUSALS as GRPC_REFUSALS
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.media_types import CSV, JSON, JSON_LINES
 
 KEEP_ALIVE_SECONDS = 75
 
@@ -77,7 +75,6 @@ DISK_SHARE = 0.8
 MOST_LARGE_BODIES = 65_535
 """nginx's own limit of the number."""
 
-CERTIFICATE = "certificate"
 NO_CERTIFICATE = "a client certificate is needed, signed by a CA in TFS_PROXY_TLS_CLIENT_CA"
 NO_TLS = "this port takes TLS alone: send the request to https://"
 
@@ -108,7 +105,7 @@ ERROR_PAGES: Mapping[int, str] = {
     TOO_MANY_UPLOADS_STATUS: "=503 /.refused/uploads",
     # nginx's own status numbers.
     494: "=431 /.refused/431",
-    495: f"=403 /.refused/{CERTIFICATE}",
+    495: "=403 /.refused/certificate",
     497: "=400 /.refused/plain",
 }
 ERROR_PAGES_OF_MODEL_SERVERS: Mapping[int, str] = {
@@ -165,18 +162,12 @@ class ProxyConfig(Struct, frozen=True):
 
     @property
     def fast_model(self) -> str | None:
-        """The default model if requests may bypass the workers; else None.
-
-        They may without a script, a default Accept, data capture, and the lines of a batch job.
-        """
+        """The default model if requests may bypass the workers; else None."""
         serving = self.serving
-        if serving is None or serving.observation.capture is not None or serving.is_batch:
+        if serving is None or not fast_path.suits(serving):
             return None
-        if serving.script is not None or serving.default_accept not in {None, JSON}:
-            return None
-        if not names.is_model_name(serving.default_model):  # a flag may give a model any name
-            return None
-        return serving.default_model
+        # A flag may give a model any name.
+        return serving.default_model if names.is_model_name(serving.default_model) else None
 
 
 def find() -> str | None:
@@ -251,7 +242,6 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         autoescape=False,  # noqa: S701 - this is not HTML
     )
-    templates.filters["escaped"] = re.escape
     templates.filters["variable"] = header_names.nginx_variable
     templates.filters["reason"] = lambda text: access.quoted_reason(own_reason(text))
     templates.filters["error_body"] = lambda text, **more: (
@@ -264,30 +254,24 @@ def _names_of_all() -> dict[str, Any]:
     return {
         "headers": _table(header_names),
         "routes": _table(routes),
+        "attributes": _table(attributes),
         "gates": _table(many_models),
         "door_pattern": doors.pattern,
         "key_needed": callers.REFUSED,
-        "admin_needed": callers.NOT_ADMIN,
         "guarded_request": guard.NGINX_KEY,
-        "spared_paths": guard.SPARED,
         "management_paths": guard.MANAGEMENT,
-        "foreign_page": guard.ORIGIN,
-        "preflight": guard.PREFLIGHT,
         "page_methods": guard.METHODS,
-        "certificate": CERTIFICATE,
         "request_line": NGINX_FORMAT,
         "call_line": NGINX_GRPC_FORMAT,
         "words_of_request": access.NGINX_PREFIX,
         "words_of_call": access.GRPC_PREFIX,
-        "attributes_prefix": attributes.PREFIX,
-        "model_attribute": attributes.MODEL_NAME,
-        "version_attribute": attributes.MODEL_VERSION,
-        "label_attribute": attributes.MODEL_LABEL,
         "loaded_name": names.LOADED_MODEL,
         "served_name": names.SERVED_MODEL,
         "no_endpoint": NO_ENDPOINT,
         "to_endpoints": TO_ENDPOINTS,
-        **fast_path.values(),
+        "buffer_mb": fast_path.MAX_BODY_MB,
+        "small_length": fast_path.SMALL,
+        "only_object": fast_path.only_object(),
     }
 
 
@@ -295,29 +279,23 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
     many = proxy.multi_model
     serving = proxy.serving
     served = many or serving
-    sampling = None
-    if many:
-        sampling = many.traces
-    elif serving:
-        sampling = serving.observation.traces
+    sampling = many.traces if many else serving and serving.observation.traces
     rest_api = settings.rest_api if many else serving is not None and serving.publishes_rest
+    has_models = serving is None or bool(serving.instances)  # a script model has no API of TF Serving
     return {
         **_names_of_all(),
         "proxy": proxy,
         "settings": settings,
         "workspace": workspace,
-        "own_doors": doors.doors_of(kind, settings, rest_api=rest_api),
+        "own_doors": doors.values(kind, settings, rest_api=rest_api, grpc_models=has_models),
         "guard": guard_of(settings),
-        "tls": settings.tls_certificate is not None,
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
-        "control_kb": many_models.CONTROL_REQUEST_KB,
         "log_level": settings.nginx_loglevel.replace("debug", "info"),  # it would log requests' headers
         "logs_all": int(settings.access_log.mode not in {AccessLog.OFF, AccessLog.ERRORS}),
         "plain_id": PLAIN_ID,
         "read_seconds": answer_seconds(settings),
         "stop_seconds": max(math.ceil(settings.stop_seconds), 1),
         "stalled_seconds": STALLED_SECONDS,
-        "packed_types": (JSON, CSV, JSON_LINES),
         "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
         "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
         "uploads_status": TOO_MANY_UPLOADS_STATUS,
@@ -331,7 +309,6 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "model_servers": [f"{each.host}:{each.rest_port}" for each in (served.instances if served else ())],
         "fast_answers": fast_path.ACCEPTS if many or proxy.fast_model else None,
         "rest_api": rest_api,
-        "takes_any_size": serving is not None and serving.bodies.takes_any_size,
         "many": many_models.values(many, settings) if many else None,
         "grpc": _grpc(proxy, settings, workspace) if proxy.grpc else None,
     }
@@ -349,8 +326,9 @@ def _refusals(settings: Settings) -> Mapping[str, tuple[int, str]]:
         **{str(status): (status, text.replace("$limit", limit)) for status, text in REFUSALS.items()},
         # nginx's own 500 for a request with a body that it stores: it could not.
         "5001": (507, NO_ROOM),
-        CERTIFICATE: (403, NO_CERTIFICATE),
+        "certificate": (403, NO_CERTIFICATE),
         "plain": (400, NO_TLS),
+        "admin": (403, callers.NOT_ADMIN),
         "model-server-504": (504, not_answered(MODEL_SERVER, settings.request_timeout_seconds)),
         **{verdict: (403, text) for verdict, text in guard.REFUSALS.items()},
     }
@@ -373,10 +351,9 @@ def _grpc(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> Mappi
         "has_http2_directive": proxy.version >= HTTP2_DIRECTIVE,
         "model_servers": [f"unix:{workspace.grpc_gate(each)}" for each in range(settings.instance_count)],
         "translator": f"unix:{workspace.translator_socket}" if settings.publishes_open_inference else None,
-        # A script model has no API of TF Serving.
-        "has_models": proxy.serving is None or bool(proxy.serving.instances),
         "refusals": [
-            (int(code), GRPC_REFUSALS[code], quote(text, safe=" ,.:")) for code, text in texts.items()
+            *((GRPC_REFUSALS[code], int(code), quote(text, safe=" ,.:")) for code, text in texts.items()),
+            ((401,), int(GrpcCode.UNAUTHENTICATED), callers.REFUSED),
         ],
     }
 
@@ -385,7 +362,7 @@ def _traces(sampling: TraceSampling) -> Mapping[str, Any]:
     """Share that is traced of requests without a parent, and patterns of parents."""
     return {
         "percent": f"{100 * marked_share(sampling):.2f}" if is_divided(sampling) else None,
-        "share": int(sampling.share > 0),
+        "rest": int(sampling.share == 1.0),
         "unsampled": int(sampling.parents == "examined"),
         "looks_at_parents": sampling.parents != "ignored",
         "traceparent": traces.header_pattern(),

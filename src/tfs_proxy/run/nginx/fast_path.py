@@ -8,10 +8,7 @@ headers reach a path only through patterns that name every character allowed: th
 which Python reads the same header by.
 """
 
-from collections.abc import Mapping
-
-from tfs_proxy.values import attributes
-from tfs_proxy.values.attributes import MODEL_NAME, MODEL_VERSION, Attribute
+from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.wire.media_types import JSON
 
 MAX_BRACES = 6
@@ -24,6 +21,13 @@ SMALL = f"(?:[0-9]{{1,6}}|[1-{MAX_BODY_MB - 1}][0-9]{{6}})"
 """A Content-Length below ``MAX_BODY_MB``."""
 
 ACCEPTS = ("", "*/*", JSON)
+
+
+def suits(deployment: Deployment) -> bool:
+    """True without a script, a default Accept, data capture, and the lines of a batch job."""
+    is_own = deployment.script is None and deployment.default_accept in {None, JSON}
+    return is_own and not deployment.is_batch and deployment.observation.capture is None
+
 
 BETWEEN = r"[^{}\"\x80-\xff]*+"
 STRING = r"\"[^\"\\\\\x80-\xff]*+(?:\\\\.[^\"\\\\\x80-\xff]*+)*+\""
@@ -47,25 +51,3 @@ def only_object() -> str:
     records, which Python converts.
     """
     return f"^{SPACE}{_object(MAX_BRACES)}{SPACE}\\z"
-
-
-def _captured(attribute: Attribute) -> str:
-    """``key=value`` of an attribute, with its value in nginx's variable ``tfs_FIELD``."""
-    return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
-
-
-MODEL = _captured(MODEL_NAME)
-METHOD = f"(?:,{_captured(attributes.METHOD)})?"
-VERSION = f"(?:,{_captured(MODEL_VERSION)})?"
-
-
-def values() -> Mapping[str, object]:
-    """The values of this module by the names that the templates have for them."""
-    return {
-        "buffer_mb": MAX_BODY_MB,
-        "small_length": SMALL,
-        "only_object": only_object(),
-        "model_in_attributes": MODEL,
-        "version_in_attributes": VERSION,
-        "method_in_attributes": METHOD,
-    }

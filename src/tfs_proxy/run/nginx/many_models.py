@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from tfs_proxy.run.nginx import fast_path
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values import names
 from tfs_proxy.values.deployment import Deployment, Instance, TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
 from tfs_proxy.wire.header_names import TARGET_MODEL
-from tfs_proxy.wire.media_types import JSON
 
 # Below the run's workspace, which is nginx's working directory.
 GATES = "m"  # the folder of the gates
@@ -88,9 +88,7 @@ def links_of(name: str, deployment: Deployment, run: Workspace, stack: Workspace
     if not has_common_workers:
         return links
     folders = {run.root / COMMON_WORKSPACES / each: stack.root for each in names}
-    is_captured = deployment.observation.capture is not None  # by workers
-    is_plain = deployment.default_accept in {None, JSON} and not (deployment.is_batch or is_captured)
-    is_fast = is_plain and deployment.default_model == name
+    is_fast = fast_path.suits(deployment) and deployment.default_model == name
     fast = {run.root / FAST / name: stack.deployment} if is_fast else {}
     return folders | links | fast
 

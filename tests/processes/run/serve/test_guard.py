@@ -164,7 +164,7 @@ def test_a_request_passes_or_is_refused_at_each_door(door: Stack, case: Case) ->
     judge(answered(door.port, request), case)
 
 
-@pytest.mark.parametrize("path", ["/ping", "/live", "/invocations"])
+@pytest.mark.parametrize("path", ["/ping", "/v2/health/ready", "/invocations"])
 def test_ping_is_answered_whoever_asks(door: Stack, path: str) -> None:
     """Health checks come by names that nobody lists; all else on loopback asks for one of its own."""
     answer = answered(door.port, Case(host="node-7.example", method="GET").head(path, door.port) + "\r\n")
