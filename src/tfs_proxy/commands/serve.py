@@ -107,9 +107,9 @@ def _serve_in_a_row(
 ) -> int:
     import asyncio
 
-    from tfs_proxy.run.pipeline.run import serve
+    from tfs_proxy.run.pipeline.row import serve_in_a_row
 
-    return asyncio.run(serve(settings, listeners, stages, model_server, inherited_environment()))
+    return asyncio.run(serve_in_a_row(settings, listeners, stages, model_server, inherited_environment()))
 
 
 def _serve_many(settings: Settings, listeners: "Listeners", arguments: argparse.Namespace) -> int:

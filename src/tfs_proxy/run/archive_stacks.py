@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterator
 
 from tfs_proxy.model.report.first_request import ready_line
+from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.host.sockets import Listeners
@@ -34,6 +35,7 @@ from tfs_proxy.values.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
+from tfs_proxy.wire.routes import ONE_ARCHIVE
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,8 @@ async def serve(settings: Settings, listeners: Listeners, request: ServeRequest)
 
 class ArchiveStacks(Stacks):
     """``current`` is the stack that serves; at most one loads, and former ones end."""
+
+    kind = ONE_ARCHIVE
 
     def __init__(
         self, settings: Settings, request: ServeRequest, host: RunHost, reloading: Reloading | None
@@ -122,6 +126,14 @@ class ArchiveStacks(Stacks):
     def _served_names(self) -> Collection[str] | None:
         deployment = self.deployment
         return deployment.models.keys() if deployment is not None and deployment.publishes_rest else None
+
+    async def answer_at_front(self) -> None:
+        """Answers the front's requests, mostly by 503, until workers do."""
+        count = None if self._front.behind_nginx else self._records.note
+        await self.control_api.stand_in(self._front.web, count)
+
+    def in_flight(self) -> int:
+        return sum(map(under_way, self._host.workspace.journal.iterdir()))
 
     async def start(self) -> str:
         """Starts the first stack; returns the line with its address once it is ready."""

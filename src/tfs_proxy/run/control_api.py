@@ -8,11 +8,14 @@ accept from, until they take over, the ``early`` ones are answered, and all othe
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
 from msgspec.json import decode, encode
 from msgspec.structs import replace
@@ -29,17 +32,18 @@ from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.values.deployment import Deployment, WorkerOrder, WorkerPhase, WorkerState
 from tfs_proxy.wire import routes as paths
 from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import IN_FLIGHT, INFERENCE_ID, REQUEST_ID, STAGE_TIMES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
-from tfs_proxy.wire.http_server import HttpServer, app_of
+from tfs_proxy.wire.http_server import AsgiApp, HttpServer, Message, Receive, Respond, Send, app_of, head_of
 from tfs_proxy.wire.routes import GET, PROBES, Handlers, answer_by, refused_method
 
 log = logging.getLogger(__name__)
 
 Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
 
-CountEarly = Callable[[FinishedRequest, str], None]
-"""Counts a request that was answered before the workers took over, with its id."""
+CountRequest = Callable[[FinishedRequest, str], None]
+"""Counts and logs a request of which neither nginx nor a worker writes the line, with its id."""
 
 Answer = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
@@ -47,6 +51,8 @@ HOLD_SECONDS = 0.25
 """Longest wait of a ready worker for its answer: it must handle its signals."""
 
 MAX_BODY_BYTES = 64 * 1024
+SMALL = partial(app_of, body_bytes=MAX_BODY_BYTES)
+"""Maker of applications for requests with small bodies."""
 
 
 class ControlledStack(Protocol):
@@ -65,7 +71,7 @@ class ControlApi:
     """Answers the workers of ``stack``, and clients from the readiness of the ``run``, or else of that stack.
 
     ``routes`` are those of others. With ``of_run`` it has only the workers' routes, and asks that one for all
-    others.
+    others. ``clients`` makes the application for clients, `for_clients`.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class ControlApi:
         measure: Measure = lambda _headers: (),
         outside: OutsideMetrics | None = None,
         of_run: Answer | None = None,
+        clients: Callable[[Respond], AsgiApp] = SMALL,
     ) -> None:
         self._stack = stack
         self._run = run or stack
@@ -84,7 +91,6 @@ class ControlApi:
         self._outside = outside or OutsideMetrics()
         self._of_run = of_run
         self._released = asyncio.Event()
-        self._count_early: CountEarly | None = None
         table: dict[paths.Route, paths.Handler] = {
             paths.DEPLOYMENT: self._deployment,
             paths.SETTLED: self._settled,
@@ -102,9 +108,10 @@ class ControlApi:
             route: table[route] for route in table if route.caller is not paths.Caller.WORKER
         }
         self._early_routes = {route: table[route] for route in table if route.early}
-        self._server = HttpServer(app_of(self.respond, MAX_BODY_BYTES))
-        self._for_clients = HttpServer(app_of(self.respond_to_client, MAX_BODY_BYTES))
-        self._standing_in = HttpServer(app_of(self.respond_early))
+        self._server = HttpServer(SMALL(self.respond))
+        self.for_clients = clients(self.respond_to_client)
+        self._server_for_clients = HttpServer(self.for_clients)
+        self._standing_in: HttpServer | None = None
 
     @property
     def _readiness(self) -> Readiness:
@@ -114,21 +121,23 @@ class ControlApi:
         """Listens on unix sockets: for workers, and for what nginx passes on."""
         await self._server.listen_at(path)
         if for_clients is not None:
-            await self._for_clients.listen_at(for_clients)
+            await self._server_for_clients.listen_at(for_clients)
 
-    async def stand_in(self, listeners: Sequence[Listener], count: CountEarly | None = None) -> None:
+    async def stand_in(self, listeners: Sequence[Listener], count: CountRequest | None) -> None:
         """Answers 503 on ``listeners`` until `release`; the sockets themselves stay open."""
-        self._count_early = count
+        early = app_of(self.respond_early)
+        self._standing_in = HttpServer(early if count is None else counted(early, count))
         await self._standing_in.listen([listener.dup() for listener in listeners])
 
     def release(self) -> None:
         """Leaves the listeners to the workers, which may accept from now on."""
-        self._standing_in.close()
+        if self._standing_in is not None:
+            self._standing_in.close()
         self._released.set()
 
     def close(self) -> None:
-        self._standing_in.close()
-        self._for_clients.close()
+        self.release()
+        self._server_for_clients.close()
         self._server.close()
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
@@ -137,38 +146,25 @@ class ControlApi:
 
     async def respond_to_client(self, request: HttpRequest) -> HttpResponse | StreamedResponse:
         """Clients' requests from nginx, which must not reach inner routes."""
-        if request.path == paths.HEALTH_WATCH.path:
+        if request.path == paths.HEALTH_WATCH.path and self._of_run is None:
             return grpc_health.watch(lambda: self._readiness, request.body)
         return await self._respond(self._client_routes, request)
 
     async def _respond(self, handlers: Handlers, request: HttpRequest) -> HttpResponse:
-        """The answer; with the reason of a refusal, which nginx logs."""
         answer = await answer_by(handlers, request)
         if answer is None and self._of_run is not None:
             answer = await self._of_run(request)
         elif answer is None:
             is_read = request.method in GET
             answer = nothing_at(request.path) if is_read else refused_method(request.method, GET)
-        if answer.status < HTTPStatus.BAD_REQUEST or request.path in PROBES:
-            return answer
-        reason = reason_text(own_reason(error_text(answer.body) or ""))
-        return replace(answer, headers={**answer.headers, STAGE_TIMES: reason})
+        return _with_reason(request, answer)
 
     async def respond_early(self, request: HttpRequest) -> HttpResponse:
         """Clients' requests before the workers take over: the reason, and the connection is closed."""
-        own = {name: value for name, value in request.headers.items() if name != IN_FLIGHT.lower()}
-        request = replace(request, headers=own)  # no client speaks for nginx
         answer = await answer_by(self._early_routes, request)
         if answer is None:
             answer = _ok_without(self._readiness.reason() or "starting")
-        inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
-        request_id = chosen_id(inference_id, own_id)
-        if self._count_early is not None:
-            reason = own_reason(error_text(answer.body) or "")
-            finished = FinishedRequest(request.method, answer.status, 0.0, request.path, reason=reason)
-            self._count_early(finished, request_id)
-        headers = {**answer.headers, REQUEST_ID: request_id}
-        return replace(answer, headers=headers, keeps_connection=False)
+        return replace(_with_reason(request, answer), keeps_connection=False)
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         return _ok_without(self._readiness.reason())
@@ -237,3 +233,44 @@ def _ok_without(reason: str | None) -> HttpResponse:
     if reason is None:
         return HttpResponse(HTTPStatus.OK)
     return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+
+
+def _with_reason(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    """The answer; with the reason of a refusal, unless it brings one, for its line in the log."""
+    if answer.status < HTTPStatus.BAD_REQUEST or request.path in PROBES:
+        return answer
+    reason = reason_text(own_reason(error_text(answer.body) or ""))
+    return replace(answer, headers={STAGE_TIMES: reason, **answer.headers})
+
+
+def counted(app: AsgiApp, count: CountRequest) -> AsgiApp:
+    """Make an ASGI application that does for ``app`` what nginx does elsewhere: ids, and counts."""
+
+    async def counting(scope: Message, receive: Receive, send: Send) -> None:
+        request = head_of(scope)
+        inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
+        request_id = chosen_id(inference_id, own_id)
+        id_header = (REQUEST_ID.lower().encode(), request_id.encode())
+        of_nginx = {name.lower().encode() for name in (REQUEST_ID, IN_FLIGHT)}  # no client speaks for it
+        headers = [*(each for each in scope["headers"] if each[0] not in of_nginx), id_header]
+        began = time.perf_counter()
+        status = CLIENT_GONE
+        reason = ""
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, reason
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                answered = dict(message["headers"])
+                reason = unquote(answered.pop(STAGE_TIMES.encode(), b"").decode().rpartition(";")[2])
+                message = {**message, "headers": [*answered.items(), id_header]}
+            await send(message)
+
+        try:
+            await app({**scope, "headers": headers}, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - began
+            finished = FinishedRequest(request.method, status, seconds, request.path, reason=reason)
+            count(finished, request_id)
+
+    return counting

@@ -19,14 +19,14 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.settings.worker_environment import TranslatorOptions, written
 from tfs_proxy.values.deployment import BY_SCRIPT, OFF, Deployment
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.wire.routes import GRPC_SERVICES
+from tfs_proxy.wire.routes import GRPC_SERVICES, ONE_ARCHIVE
 
 log = logging.getLogger(__name__)
 
-NO_NGINX = (
-    "no nginx in front: the workers listen on the port themselves, which is for development. A client that "
-    "stalls holds a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, "
-    "no second try if a worker dies, and no gRPC but the Open Inference Protocol's"
+NO_NGINX = "no nginx in front, which is for development: a client that sends or reads slowly is waited for"
+NO_NGINX_FOR_WORKERS = (
+    " by a thread, there is no answer to /ping while all threads are busy, no fast path for JSON, no second "
+    "try if a worker dies, and no gRPC but the Open Inference Protocol's"
 )
 
 TRANSLATOR = "tfs_proxy.worker.translator"
@@ -103,23 +103,26 @@ class Front(Children):
     def takes_grpc(self) -> bool:
         return self._grpc_port is not None or (self._proxy is not None and bool(self._proxy.grpc_listeners))
 
-    def open(self, many_models: MultiModelRoutes | None) -> None:
-        """Starts nginx if installed, else holds the gRPC port. Raises SettingsError for ports and files."""
+    def open(self, kind: int, many_models: MultiModelRoutes | None) -> None:
+        """Starts nginx if installed, else holds the gRPC port. Raises SettingsError for ports and files.
+
+        ``kind`` is a column of `Route.answered_by`.
+        """
         program = nginx.program(self._settings)
         if program is not None:
-            if many_models is None:
+            if kind == ONE_ARCHIVE:
                 ports = self._settings.safe_port_range
                 count = self._settings.instance_count
                 self.web = (sockets.web_listener(ports, count),)
             self._proxy = NginxProxy(
-                program, self._settings, self._workspace, self._listeners, self.web, many_models
+                program, self._settings, self._workspace, self._listeners, self.web, kind, many_models
             )
             self.nginx = self.start(self._proxy.spec(self._environ))
         else:
             self.web = tuple(self._listeners)
             if self._settings.publishes_open_inference:
                 self._grpc_port = sockets.hold_for_grpc(self._listeners[0], self._settings.grpc_port)
-            log.warning("%s", NO_NGINX)
+            log.warning("%s%s", NO_NGINX, NO_NGINX_FOR_WORKERS if kind == ONE_ARCHIVE else "")
             unused = {"EXTRA_PORTS": self._settings.extra_ports is not None, "GZIP": self._settings.gzip}
             for name in filter(unused.get, unused):
                 log.warning("TFS_PROXY_%s has no effect without nginx", name)

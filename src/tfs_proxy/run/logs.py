@@ -103,6 +103,10 @@ class ChildOutput:
             self._hear(event)
 
 
+Show = Callable[[str, int | None, list[str]], None]
+"""Logs what a child of this name and pid has printed: a line, or those of a traceback."""
+
+
 def log_event(process: str, pid: int | None, lines: list[str]) -> None:
     """Logs what a child has printed, whatever the log's level, but for what only its authors read."""
     entry = read_event(lines, process, pid)
@@ -144,8 +148,8 @@ class RunRecords:
         yield from self.counts.measure()
         yield from self.stages.measure()
 
-    def note_early(self, request: FinishedRequest, request_id: str) -> None:
-        """Counts and logs a request that is answered before workers can."""
+    def note(self, request: FinishedRequest, request_id: str) -> None:
+        """Counts and logs a request that this process answers without nginx."""
         self.counts.add(request)
         self._request_log.show(RequestLine(request, request_id), COMMAND)
 

@@ -20,7 +20,7 @@ from tfs_proxy.run.gpus import Devices
 from tfs_proxy.run.host.limits import Limits
 from tfs_proxy.run.host.processes import RunningProcess, before_exec, describe_exit
 from tfs_proxy.run.host.waiting import unless_set, while_watched
-from tfs_proxy.run.logs import ChildOutput, log_event
+from tfs_proxy.run.logs import ChildOutput, Show, log_event
 from tfs_proxy.values.errors import NotEnoughResources, ProcessGaveUp, StopServing
 from tfs_proxy.values.processes import growing_pause
 from tfs_proxy.wire.shortages import shortage
@@ -140,9 +140,7 @@ class ChildProcess:
         may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
         started: Callable[[int], None] = lambda _pid: None,
         heard: Callable[[str], None] = lambda _line: None,
-        show: Callable[["ChildProcess", list[str]], None] = lambda child, lines: log_event(
-            child.name, child.pid, lines
-        ),
+        show: Show = log_event,
         start: Spawn = spawn,
         describe: Callable[[int | None], str] = describe_exit,
     ) -> None:
@@ -157,7 +155,7 @@ class ChildProcess:
             for line in lines:
                 self.last_lines.append(line)
                 heard(line)
-            show(self, lines)
+            show(self.name, self.pid, lines)
 
         self._output = ChildOutput(hear_all, drops=spec.drops_output)
         self._may_restart = may_restart
@@ -327,12 +325,13 @@ class Children(ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         self._stirred = asyncio.Event()
 
-    def start(self, spec: ProcessSpec, spawn: Spawn = spawn) -> ChildProcess:
+    def start(self, spec: ProcessSpec, spawn: Spawn = spawn, show: Show = log_event) -> ChildProcess:
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
             started=lambda _pid: self._stirred.set(),
             heard=partial(self._hear, spec.name),
+            show=show,
             start=spawn,
             describe=self.deaths.limits.describe,
         )

@@ -1,6 +1,7 @@
 """A run: its front and its stacks, from the open port to the exit status; the one loop and the one drain.
 
-`run.archive_stacks` has the stacks of one archive, `run.many_models.serve` those of models that come and go.
+`run.archive_stacks` has the stacks of one archive, `run.many_models.serve` those of models that come and go,
+`run.pipeline.row` the stages of a row of archives.
 """
 
 import asyncio
@@ -11,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import ClassVar
 
 from msgspec import Struct
 
-from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.front import Front
 from tfs_proxy.run.heartbeats import WorkerCounts
@@ -41,6 +42,9 @@ Versions = Mapping[str, Collection[int]]
 class Stacks(ABC):
     """The stacks of a run: what it serves, behind its front, and the run's own HTTP."""
 
+    kind: ClassVar[int]
+    """Column of `wire.routes.Route.answered_by`."""
+
     control_api: ControlApi
 
     @property
@@ -53,13 +57,16 @@ class Stacks(ABC):
     def deployment(self) -> Deployment | None:
         """Deployment of the same; None until that is known."""
 
-    @abstractmethod
     def ready_versions(self) -> Versions:
-        """Versions that serve now, by model."""
+        """Versions that serve now, by model; none of a row, whose stages tell that themselves."""
+        return {}
 
     def prepare(self) -> MultiModelRoutes | None:
         """Makes what has to be there before the front opens; returns nginx's routes if models change."""
         return None
+
+    async def answer_at_front(self) -> None:  # noqa: B027 - nginx alone is there for many models
+        """Answers on the front's own sockets, as long as no worker does."""
 
     @abstractmethod
     async def start(self) -> str:
@@ -78,6 +85,10 @@ class Stacks(ABC):
 
     def begin_draining(self) -> None:  # noqa: B027 - those of one archive load nothing by a request
         """Loads nothing any more."""
+
+    def in_flight(self) -> int:
+        """Number of requests that are being answered, where nginx does not know."""
+        return 0
 
     @abstractmethod
     async def stop(self, deadline: float) -> None:
@@ -139,10 +150,8 @@ class Run:
         many_models = self._stacks.prepare()
         # From here on every request gets an answer.
         await self._stacks.control_api.open(self._workspace.control_socket, self._workspace.client_socket)
-        self._front.open(many_models)
-        count_early = None if self._front.behind_nginx else self._records.note_early
-        if many_models is None:
-            await self._stacks.control_api.stand_in(self._front.web, count_early)
+        self._front.open(self._stacks.kind, many_models)
+        await self._stacks.answer_at_front()
 
         async def serve() -> None:
             ready_line = await self._stacks.start()
@@ -187,10 +196,8 @@ class Run:
             self._stacks.abandon_loading()
 
         def left() -> int:
-            """Number of requests in flight: connections that nginx has kept, else what workers have noted."""
-            if self._front.behind_nginx:
-                return connections(ports)
-            return sum(map(under_way, self._workspace.journal.iterdir()))
+            """Number of requests in flight: connections that nginx has kept, else what the stacks know of."""
+            return connections(ports) if self._front.behind_nginx else self._stacks.in_flight()
 
         async def stop(deadline: float) -> None:
             self._stacks.begin_draining()  # requests that wait for a load would keep nginx

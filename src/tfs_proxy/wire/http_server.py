@@ -105,9 +105,6 @@ class _Gone(Exception):
     """The client has ended its connection."""
 
 
-Refused = Callable[[HttpRequest, HttpResponse], HttpResponse]
-"""Function that gets a request refused before it was complete, and its answer, which it may change."""
-
 Held = Callable[[int], AbstractAsyncContextManager[None]]
 """Context that holds the memory of a body of so many bytes. Raises Overloaded."""
 
@@ -116,7 +113,6 @@ def app_of(
     respond: Respond,
     body_bytes: int = 0,
     *,
-    refused: Refused = lambda _request, response: response,
     held: Held = lambda _body_bytes: nullcontext(),
     only_once: str = "",
     ends_with_client: bool = False,
@@ -150,16 +146,15 @@ def app_of(
             except _TooLarge:
                 await _discard(request, receive)
                 text = body_too_large(f"{body_bytes // MEGABYTE} MB")
-                response = refused(request, HttpResponse.error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text))
+                response = HttpResponse.error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
             except BadInput as error:
                 await _discard(request, receive)
-                response = refused(request, HttpResponse.error(HTTPStatus.BAD_REQUEST, str(error)))
+                response = HttpResponse.error(HTTPStatus.BAD_REQUEST, str(error))
             except Overloaded as error:
                 await _discard(request, receive)
                 response = HttpResponse.error(
                     HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers={"Retry-After": "1"}
                 )
-                response = refused(request, response)
             if isinstance(response, StreamedResponse):
                 await _send_stream(receive, send, response)
             else:

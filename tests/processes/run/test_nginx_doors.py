@@ -52,13 +52,13 @@ class Front(RunningProcess):
             f"{LOOPBACK}:{port}",
             ("unix:web.sock",),
             workspace.client_socket,
+            kind=("one", "many", "row").index(kind),
             grpc=() if kind == "row" else (f"{LOOPBACK}:{self.grpc_port}",),
             serving=served if kind == "one" else None,
             multi_model=MultiModelRoutes(60, (server,), takes_target_model=True) if kind == "many" else None,
             keys=Keys((Key("ann", KEY, is_admin=True),), guards_all=True),
         )
-        given = proxy, Settings.from_env(env), workspace
-        text = config.pipeline_config(*given, 60) if kind == "row" else config.config(*given)
+        text = config.config(proxy, Settings.from_env(env), workspace)
         text = text.replace(f"server {LOOPBACK}:1 ", "server unix:rest.sock ")
         self.places = dict[str, UnixHttpServer]()
         for name in set(re.findall(r"server unix:((?!s/)\S+)", text)):

@@ -36,6 +36,7 @@ from tfs_proxy.values.deployment import Instance, TraceSampling
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
+from tfs_proxy.wire.routes import MANY_MODELS
 
 pytestmark = NEEDS_NGINX
 
@@ -64,7 +65,12 @@ class Front(RunningProcess):
         )
         port = free_port()
         proxy = config.ProxyConfig(
-            f"{LOOPBACK}:{port}", (), self.workspace.control_socket, multi_model=routes, free_bytes=2**33
+            f"{LOOPBACK}:{port}",
+            (),
+            self.workspace.control_socket,
+            kind=MANY_MODELS,
+            multi_model=routes,
+            free_bytes=2**33,
         )
         conf = self.workspace.nginx / "nginx.conf"
         conf.write_text(config.config(proxy, Settings.from_env(environ), self.workspace))

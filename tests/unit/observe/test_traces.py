@@ -70,7 +70,7 @@ def test_nginx_takes_hundredths_of_a_percent() -> None:
 
 def test_no_process_imports_opentelemetry_by_itself() -> None:
     """Only a worker that makes spans does."""
-    modules = ("commands.serve", "run.run", "run.pipeline.run", "worker.app", "observe.traces")
+    modules = ("commands.serve", "run.run", "run.pipeline.row", "worker.app", "observe.traces")
     imports = "; ".join(f"import tfs_proxy.{module}" for module in modules)
     code = f"{imports}; import tfs_proxy.worker.gunicorn_workers.thread_worker, sys; print(list(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -50,6 +50,7 @@ from tfs_proxy.values.errors import SettingsError, StartTimeout
 from tfs_proxy.values.layout import ModelLayout
 from tfs_proxy.wire.header_names import TARGET_MODEL
 from tfs_proxy.wire.http_server import BACKLOG
+from tfs_proxy.wire.routes import MANY_MODELS
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ class ManyModels(Stacks):
 
     They share model servers, and workers for models without a script.
     """
+
+    kind = MANY_MODELS
 
     def __init__(
         self, settings: Settings, request: ServeRequest, host: RunHost, folder: ModelFolder | None

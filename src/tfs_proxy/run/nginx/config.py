@@ -113,6 +113,13 @@ ERROR_PAGES_OF_MODEL_SERVERS: Mapping[int, str] = {
     504: "/.refused/model-server-504",
 }
 
+KINDS = (
+    ("one_archive.conf.j2", "= @again"),
+    ("many_models.conf.j2", "/.refused/502"),
+    ("pipeline.conf.j2", "/.refused/503"),
+)
+"""Template of each kind of run, and what answers if the connection to a worker or the control API breaks."""
+
 NO_ROOM = "the body finds no room below TFS_PROXY_HOME, where large ones wait: mount a larger disk"
 
 
@@ -123,7 +130,7 @@ class ProxyConfig(Struct, frozen=True):
     """Address of the HTTP port."""
 
     web: tuple[str, ...]
-    """Addresses of the workers; none with ``multi_model``."""
+    """Addresses of the workers of one archive."""
 
     control_socket: Path
     """Path of the control API's unix socket."""
@@ -132,10 +139,13 @@ class ProxyConfig(Struct, frozen=True):
     """Addresses of the gRPC port; none if gRPC is not published."""
 
     serving: Deployment | None = None
-    """Deployment to send requests to; None until everything is ready, and with ``multi_model``."""
+    """Deployment of one archive to send requests to; None until everything is ready."""
+
+    kind: int = routes.ONE_ARCHIVE
+    """Column of `Route.answered_by`."""
 
     multi_model: MultiModelRoutes | None = None
-    """Routes to models that come and go; None with one archive."""
+    """Routes to models that come and go; None where none do."""
 
     free_bytes: int = 0
     """Free bytes of the disk on which bodies wait."""
@@ -201,25 +211,11 @@ def answer_seconds(settings: Settings) -> int:
 
 
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
-    if proxy.multi_model is None:
-        return _rendered("one_archive", _of_all(proxy, settings, workspace, routes.ONE_ARCHIVE))
-    return _rendered("many_models", _of_all(proxy, settings, workspace, routes.MANY_MODELS))
-
-
-def pipeline_config(proxy: ProxyConfig, settings: Settings, workspace: Workspace, read_seconds: int) -> str:
-    """The same for a pipeline, which answers everything on ``control_socket`` within ``read_seconds``."""
-    own = {
-        "bad_gateway": "/.refused/503",
-        "read_seconds": read_seconds,
-        "keep_seconds": KEEP_ALIVE_SECONDS,
-    }
-    return _rendered("pipeline", {**_of_all(proxy, settings, workspace, routes.PIPELINE), **own})
-
-
-def _rendered(name: str, values: dict[str, Any]) -> str:
+    template, bad_gateway = KINDS[proxy.kind]
+    values = {**_of_all(proxy, settings, workspace), "bad_gateway": bad_gateway}
     # Macros see what they are made with, not what is rendered.
     values["on"] = _templates().get_template("macros.conf.j2").make_module(values)
-    return "\n".join(_indented(_templates().get_template(f"{name}.conf.j2").render(values))) + "\n"
+    return "\n".join(_indented(_templates().get_template(template).render(values))) + "\n"
 
 
 def _indented(text: str) -> Iterator[str]:
@@ -275,7 +271,7 @@ def _names_of_all() -> dict[str, Any]:
     }
 
 
-def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: int) -> dict[str, Any]:
+def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> dict[str, Any]:
     many = proxy.multi_model
     serving = proxy.serving
     served = many or serving
@@ -287,7 +283,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "proxy": proxy,
         "settings": settings,
         "workspace": workspace,
-        "own_doors": doors.values(kind, settings, rest_api=rest_api, grpc_models=has_models),
+        "own_doors": doors.values(proxy.kind, settings, rest_api=rest_api, grpc_models=has_models),
         "guard": guard_of(settings),
         "user": pwd.getpwuid(0).pw_name if os.geteuid() == 0 else None,  # else it becomes one who may not
         "log_level": settings.nginx_loglevel.replace("debug", "info"),  # it would log requests' headers
@@ -296,7 +292,7 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "read_seconds": answer_seconds(settings),
         "stop_seconds": max(math.ceil(settings.stop_seconds), 1),
         "stalled_seconds": STALLED_SECONDS,
-        "keep_seconds": KEEP_ALIVE_SECONDS if served else 0,
+        "keep_seconds": KEEP_ALIVE_SECONDS if served or proxy.kind == routes.PIPELINE else 0,
         "most_large_bodies": most_large_bodies(proxy.free_bytes, settings.max_payload_bytes),
         "uploads_status": TOO_MANY_UPLOADS_STATUS,
         "too_many_uploads": TOO_MANY_UPLOADS,
@@ -304,7 +300,6 @@ def _of_all(proxy: ProxyConfig, settings: Settings, workspace: Workspace, kind: 
         "refusals": {**_refusals(settings), **(many_models.refusals(many) if many else {})},
         "error_pages_of_all": ERROR_PAGES,
         "error_pages_of_model_servers": ERROR_PAGES_OF_MODEL_SERVERS,
-        "bad_gateway": "/.refused/502" if many else "= @again",
         "traces": _traces(sampling) if sampling else None,
         "model_servers": [f"{each.host}:{each.rest_port}" for each in (served.instances if served else ())],
         "fast_answers": fast_path.ACCEPTS if many or proxy.fast_model else None,

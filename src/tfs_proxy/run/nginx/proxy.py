@@ -9,8 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.processes import child_pids
@@ -35,9 +34,7 @@ RELOAD_PAUSE_SECONDS = 0.005
 class NginxProxy:
     """nginx on ``listeners`` and the extra ports, in front of workers that accept on ``web``.
 
-    gRPC has a listener of its own.
-
-    With ``multi_model`` there is no ``web``, and the configuration of the start stays.
+    gRPC has a listener of its own. Only one archive has ``web``, and another configuration after the start.
     """
 
     def __init__(
@@ -46,8 +43,9 @@ class NginxProxy:
         settings: Settings,
         workspace: Workspace,
         listeners: Listeners,
-        web: Sequence[Listener] = (),
-        multi_model: MultiModelRoutes | None = None,
+        web: Sequence[Listener],
+        kind: int,
+        multi_model: MultiModelRoutes | None,
     ) -> None:
         self._program = program
         self._version = read_version(program)
@@ -55,6 +53,7 @@ class NginxProxy:
         self._workspace = workspace
         self._listeners = listeners
         self._web = web
+        self._kind = kind
         self._multi_model = multi_model
         self._extra_listeners = sockets.listen_on_extra_ports(
             listeners, settings.extra_ports, settings.scheme
@@ -73,23 +72,49 @@ class NginxProxy:
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
         """Writes the configuration for the start, and returns the process. Raises SettingsError."""
+        home = self.files.home
+        home.mkdir()
+        self.files.use(self.files.read())
+        self.configure(None)
         listeners = [*self._listeners, *self.other_listeners]
-        return nginx_process(self._program, self.files, lambda: self.configure(None), listeners, environ)
+        for listener in listeners:
+            listener.set_inheritable(True)
+        descriptors = tuple(listener.fileno() for listener in listeners)
+        return ProcessSpec(
+            name="nginx",
+            argv=(self._program, "-p", f"{home}", "-c", f"{home / 'nginx.conf'}", "-e", "stderr"),
+            # By this variable nginx inherits listening sockets, in its own upgrade protocol.
+            env={**environ, "NGINX": "".join(f"{descriptor};" for descriptor in descriptors)},
+            pass_fds=descriptors,
+            stop_signal=signal.SIGQUIT,
+            survivors_signal=signal.SIGQUIT,
+            orphaned_signal=signal.SIGTERM,  # its workers end at once, too
+            drops_output=True,
+        )
 
     def configure(self, serving: Deployment | None) -> None:
         """Writes nginx.conf for what is served now; nginx reads it at its start and on SIGHUP."""
         self.serving = serving
-        proxy = proxy_on(
-            [*self._listeners, *self._extra_listeners],
-            self._workspace,
-            web=tuple(map(sockets.shown_address, self._web)),
+        listen, *others = map(sockets.shown_address, (*self._listeners, *self._extra_listeners))
+        cores = available_resources().cores
+        proxy = nginx.ProxyConfig(
+            listen,
+            tuple(map(sockets.shown_address, self._web)),
+            self._workspace.client_socket,
             grpc=self._grpc,
             serving=serving,
+            kind=self._kind,
             multi_model=self._multi_model,
+            free_bytes=shutil.disk_usage(self._workspace.nginx).free,
+            connections=nginx.most_connections(cores, most_descriptors()),
+            processes=min(cores, nginx.MOST_PROCESSES),
             version=self._version,
+            also_listen=tuple(others),
             keys=self.files.keys,
         )
-        write_config(self._workspace, nginx.config(proxy, self._settings, self._workspace))
+        path = self._workspace.nginx / "nginx.conf"
+        path.touch(0o600)  # it may have callers' keys
+        path.write_text(nginx.config(proxy, self._settings, self._workspace))
 
     def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
         """Makes nginx serve this; returns the pids of its former workers, which finish their requests.
@@ -128,56 +153,6 @@ class NginxProxy:
         """Stops listening; idempotent. The run loop closes ``listeners`` itself."""
         for listener in self.other_listeners:
             listener.close()
-
-
-def proxy_on(listeners: Listeners, workspace: Workspace, **more: Any) -> nginx.ProxyConfig:
-    """nginx on all of ``listeners``, as this machine lets it be; ``more`` are fields of `ProxyConfig`."""
-    listen, *others = map(sockets.shown_address, listeners)
-    cores = available_resources().cores
-    return nginx.ProxyConfig(
-        listen,
-        control_socket=workspace.client_socket,
-        also_listen=tuple(others),
-        free_bytes=shutil.disk_usage(workspace.nginx).free,
-        connections=nginx.most_connections(cores, most_descriptors()),
-        processes=min(cores, nginx.MOST_PROCESSES),
-        **more,
-    )
-
-
-def write_config(workspace: Workspace, text: str) -> None:
-    """Writes nginx.conf, which may have callers' keys."""
-    path = workspace.nginx / "nginx.conf"
-    path.touch(0o600)
-    path.write_text(text)
-
-
-def nginx_process(
-    program: str,
-    files: FrontFiles,
-    configure: Callable[[], None],
-    listeners: Sequence[Listener],
-    environ: Mapping[str, str],
-) -> ProcessSpec:
-    """nginx on these listeners, once it is configured by the ``files``, beside them. Raises SettingsError."""
-    home = files.home
-    home.mkdir()
-    files.use(files.read())
-    configure()
-    for listener in listeners:
-        listener.set_inheritable(True)
-    descriptors = tuple(listener.fileno() for listener in listeners)
-    return ProcessSpec(
-        name="nginx",
-        argv=(program, "-p", f"{home}", "-c", f"{home / 'nginx.conf'}", "-e", "stderr"),
-        # By this variable nginx inherits listening sockets, in its own upgrade protocol.
-        env={**environ, "NGINX": "".join(f"{descriptor};" for descriptor in descriptors)},
-        pass_fds=descriptors,
-        stop_signal=signal.SIGQUIT,
-        survivors_signal=signal.SIGQUIT,
-        orphaned_signal=signal.SIGTERM,  # its workers end at once, too
-        drops_output=True,
-    )
 
 
 def read_version(program: str) -> tuple[int, ...]:

@@ -2,32 +2,25 @@
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from msgspec.structs import replace
 
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.logs.access import RequestLine, RequestLog
-from tfs_proxy.observe.logs.entry import COMMAND
+from tfs_proxy.observe.logs.access import reason_text
 from tfs_proxy.observe.metric import MeasuredMetric, Points
-from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts
-from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.run.pipeline.passage import SUCCESSES, ContainerFailed, Passage
 from tfs_proxy.run.pipeline.stage import Stage
-from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, Overloaded, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.error_body import error_body, error_text, nothing_here
-from tfs_proxy.wire.error_status import CLIENT_GONE
 from tfs_proxy.wire.header_names import (
     ASKS_TIMING,
-    CALLER,
-    INFERENCE_ID,
     REQUEST_ID,
     SAGEMAKER_PREFIX,
+    STAGE_TIMES,
     TRACEPARENT,
     TRACESTATE,
 )
@@ -36,9 +29,11 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.media_types import BYTES
 from tfs_proxy.wire.routes import EXECUTION_PARAMETERS, INVOCATIONS, LIVENESS, METRICS, PING, answer_by
 
-ASK_SECONDS = 2.0
+ASK_SECONDS = 1.5
+"""Limit of a stage's own pages: SageMaker, and nginx, wait 2 s for a ping (docs/reference/sagemaker.md)."""
+
 SCRAPE_SECONDS = 1.0
-"""Limits of the stages' own pages: SageMaker's for a ping (docs/reference/sagemaker.md), and for metrics."""
+"""Limit of a stage's metrics."""
 
 HOP_MB = 5
 """Limit of a body from one stage to the next: SageMaker's (docs/reference/sagemaker.md)."""
@@ -49,8 +44,7 @@ LONGEST_MESSAGE = 2048
 """
 
 PLATFORM = SAGEMAKER_PREFIX.lower()
-ID_FIELD = REQUEST_ID.lower()
-HANDED_ON = ("content-type", "content-encoding", "accept", ID_FIELD, TRACEPARENT, TRACESTATE)
+HANDED_ON = ("content-type", "content-encoding", "accept", REQUEST_ID.lower(), TRACEPARENT, TRACESTATE)
 """Headers of a request for the stages, beside SageMaker's; the trace is read there."""
 
 COPIES = 2
@@ -61,15 +55,22 @@ ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
 class PipelineEndpoint:
-    """Routes, counts and logs requests; they go through the stages once `begin_serving` is called."""
+    """Answers clients: requests go through ``stages``, within ``seconds``, once `begin_serving` is called.
 
-    def __init__(self, stages: Sequence[Stage], settings: Settings) -> None:
+    ``measure`` has the counts of all requests.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        seconds: float,
+        measure: Callable[[], Iterable[MeasuredMetric]],
+    ) -> None:
         self.is_ready = False
+        self.in_flight = 0
         self._stages = stages
-        self._seconds = settings.request_timeout_seconds
-        self._log = RequestLog(settings.access_log)
-        self._requests = RequestCounts()
-        self._in_flight = 0
+        self._seconds = seconds
+        self._measure = measure
         self._handlers = {
             PING: self._ping,
             LIVENESS: self._live,
@@ -82,34 +83,12 @@ class PipelineEndpoint:
         self.is_ready = True
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Answers and counts one request; all stages and the answer have its id."""
-        named = _named(request)
-        began = time.perf_counter()
-        self._in_flight += 1
-        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+        self.in_flight += 1
         try:
-            found = await answer_by(self._handlers, named)
-            answer = found or HttpResponse(HTTPStatus.NOT_FOUND, nothing_here(named.path)[1])
-            status = answer.status
-        except asyncio.CancelledError:
-            status = CLIENT_GONE
-            raise
+            answer = await answer_by(self._handlers, request)
         finally:
-            self._in_flight -= 1
-            self._count(named, status, time.perf_counter() - began)
-        return _with_id(named, answer)
-
-    def refused(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Counts a request that the server refuses itself; its answer has an id, too."""
-        named = _named(request)
-        self._count(named, response.status, 0.0)
-        return _with_id(named, response)
-
-    def _count(self, request: HttpRequest, status: int, seconds: float) -> None:
-        finished = FinishedRequest(request.method, status, seconds, request.path)
-        self._requests.add(finished)
-        caller = request.headers.get(CALLER.lower(), "")
-        self._log.show(RequestLine(finished, request.headers[ID_FIELD], caller=caller), COMMAND)
+            self.in_flight -= 1
+        return answer or HttpResponse(HTTPStatus.NOT_FOUND, nothing_here(request.path)[1])
 
     async def faults(self) -> list[str]:
         """A sentence for each stage that is not ready (docs/reference/sagemaker.md)."""
@@ -147,8 +126,8 @@ class PipelineEndpoint:
         pages = await asyncio.gather(*(_page(stage, METRICS.path, SCRAPE_SECONDS) for stage in self._stages))
         texts = {str(stage.number): page for stage, page in zip(self._stages, pages, strict=True)}
         up: Points = {(number,): float(bool(text)) for number, text in texts.items()}
-        in_flight = MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): self._in_flight - 1})  # but this scrape
-        texts["all"] = text_of([*self._requests.measure(), in_flight])
+        in_flight = MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): self.in_flight - 1})  # but this scrape
+        texts["all"] = text_of([*self._measure(), in_flight])
         own = [MeasuredMetric(catalogue.PIPELINE_STAGE_UP, up)]
         answer = expose(own, request.headers.get("accept"), merged(texts, "stage"))
         return HttpResponse(HTTPStatus.OK, answer.body, {"Content-Type": answer.content_type})
@@ -194,7 +173,9 @@ class PipelineEndpoint:
             how, status, message = self._failure(failed)
             text = f"{failed.container} {how}: {message}"
             body = error_body(text, OriginalStatusCode=status, OriginalMessage=message)
-            response = HttpResponse(HTTPStatus.FAILED_DEPENDENCY, body)
+            # The message may have a client's text, which the log is without.
+            reason = {STAGE_TIMES: reason_text(f"{failed.container} {how}")}
+            response = HttpResponse(HTTPStatus.FAILED_DEPENDENCY, body, reason)
         else:
             kept = {name: value for name, value in last.headers.items() if name.lower().startswith(PLATFORM)}
             kind = last.header("Content-Type") or BYTES
@@ -249,16 +230,6 @@ def _object(text: str) -> Mapping[str, object]:
 def _whole(answer: Mapping[str, object], name: str, default: int) -> int:
     value = answer.get(name)
     return value if isinstance(value, int) else default
-
-
-def _named(request: HttpRequest) -> HttpRequest:
-    headers = request.headers
-    request_id = chosen_id(headers.get(INFERENCE_ID.lower()), headers.get(ID_FIELD))
-    return replace(request, headers={**headers, ID_FIELD: request_id})
-
-
-def _with_id(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    return replace(response, headers={**response.headers, REQUEST_ID: request.headers[ID_FIELD]})
 
 
 class BodyMemory:

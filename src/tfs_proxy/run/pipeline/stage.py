@@ -13,7 +13,7 @@ from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.observe.logs.foreign import read_event
 from tfs_proxy.run.host.sockets import LOOPBACK, free_blocks
 from tfs_proxy.run.pipeline.passage import Container, ContainerFailed, seconds_until
-from tfs_proxy.run.process import ChildProcess, ProcessSpec
+from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.serving.inner_stack import SERVE
 from tfs_proxy.settings.parsers import for_inner_stack
 from tfs_proxy.settings.settings import Settings
@@ -119,7 +119,7 @@ def line_text(line: str) -> str:
         return line
 
 
-def show_of_stage(number: int, child: ChildProcess, lines: list[str]) -> None:
+def show_of_stage(number: int, process: str, pid: int | None, lines: list[str]) -> None:
     """Logs a stage's output: JSON gets another field, text a prefix."""
     handler = entry_handler()
     for line in lines:
@@ -128,4 +128,4 @@ def show_of_stage(number: int, child: ChildProcess, lines: list[str]) -> None:
         elif not handler.writes_json:
             handler.write_line(f"[stage {number}] {line}")
     if handler.writes_json and not lines[0].startswith('{"'):
-        handler.write(replace(read_event(lines, child.name, child.pid), fields={"stage": number}))
+        handler.write(replace(read_event(lines, process, pid), fields={"stage": number}))

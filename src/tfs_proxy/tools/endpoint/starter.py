@@ -341,7 +341,7 @@ class ContainerStarter:
         return child
 
 
-def _shown_with_name(child: ChildProcess, lines: list[str]) -> None:
+def _shown_with_name(process: str, _pid: int | None, lines: list[str]) -> None:
     handler = entry_handler()
     for line in lines:
-        handler.write_line(f"[{child.name}] {line}")
+        handler.write_line(f"[{process}] {line}")
