@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.arguments import add_serving_arguments, exit_on_stop_signals, listen
-from tfs_proxy.settings.settings import Settings, inherited_environment
+from tfs_proxy.settings.settings import OF_THE_ADDRESS, Settings, inherited_environment
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.names import printable
@@ -97,6 +97,11 @@ def stages_of(arguments: argparse.Namespace) -> "Sequence[StageOrder]":
         if not (number in variables and name and equals):
             raise SettingsError(
                 f"--env {text} can't be used: it must be N:NAME=VALUE, with N from 1 to {stage_count}."
+            )
+        if name in OF_THE_ADDRESS:
+            raise SettingsError(
+                f"--env {number}:{name} can't be used: it is about the address of the whole pipeline, and no "
+                f"client calls stage {number}. Set it without --env."
             )
         variables[number][name] = value
     return [StageOrder(*each) for each in zip(archives, variables.values(), strict=True)]

@@ -341,6 +341,12 @@ class Settings(UseSettings):
 _GROUPS = (MODELS, MULTI_MODEL, SCRIPTS, MODEL_SERVERS, BATCHING, WORKERS, *rows.LAST_GROUPS)
 TABLE = rows.table_of(Settings, (ADDRESSES, rows.CALLERS, *_GROUPS))
 _ROWS = {row.field: row for row in TABLE}
+OF_THE_ADDRESS = frozenset(
+    row.variable
+    for row in TABLE
+    if row.group in {ADDRESSES.heading, rows.CALLERS.heading} and not row.field.startswith("max_")
+)
+"""Variables about a run's address and who may call, limits of bodies apart: a stage has none of its own."""
 
 
 def most_answer_bytes() -> int:

@@ -38,7 +38,7 @@ API_KEY = "X-Api-Key"
 """Headers of a caller's key."""
 
 CALLER = "X-Tfs-Proxy-Caller"
-"""Header from nginx with the name of the caller's key, for traces and lines that nginx does not write."""
+"""Header from nginx with the name of the caller's key, for traces."""
 
 STAGE_TIMES = "X-Tfs-Proxy-Stages"
 """Header from a worker with the times of a request's stages, for nginx's line in the log."""

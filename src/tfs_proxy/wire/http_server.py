@@ -1,7 +1,7 @@
 """The HTTP servers of our own processes: uvicorn on open sockets, and ASGI messages as requests.
 
-The control API, the endpoint and the front of a pipeline are such servers. They are for this machine: nginx
-is in front of them for other clients, and limits those.
+The control API and the endpoint are such servers. They are for this machine: nginx is in front of them for
+other clients, and limits those.
 """
 
 import asyncio

@@ -42,6 +42,10 @@ def test_a_setting_that_cannot_be_used_is_named(
         (["a", "b", "--env", "1:=b"], "--env 1:=b can't be used"),
         (["a", "b", "--env", "1:A"], "--env 1:A can't be used"),
         (["a", "b", "--env", "01:A=b"], "--env 01:A=b can't be used"),
+        *(
+            (["a", "b", "--env", f"2:{name}=x"], f"--env 2:{name} can't be used: it is about the address")
+            for name in ("TFS_PROXY_API_KEYS", "TFS_PROXY_HOST", "SAGEMAKER_BIND_TO_PORT", "TFS_PROXY_NGINX")
+        ),
     ],
 )
 def test_what_cannot_be_a_pipeline_is_refused(
