@@ -94,8 +94,8 @@ class Row(Stacks):
                 ends_with_client=True,
             ),
         )
-        alone = counted(self.control_api.for_clients, host.records.note)
-        self._without_nginx = HttpServer(guarded(alone, guard_of(settings)))
+        for_all = guarded(self.control_api.for_clients, guard_of(settings))
+        self._without_nginx = HttpServer(counted(for_all, host.records.note))
 
     @property
     def readiness(self) -> Readiness:
