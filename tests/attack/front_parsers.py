@@ -45,7 +45,7 @@ STATES = (b'{"pid": 1, "phase": "serves", "hangs": true, "line": "inference.py:3
 SLOTS = (bytes(16), b"\x01" + bytes(7) + b"\x00\x10" + bytes(6), b"\xff" * 32)
 PIPELINES = (
     b"a.tar.gz\nb.tar.gz\n\n1:SAGEMAKER_GUNICORN_WORKERS=2\n2:A=b",
-    b"a\nb\nc\n\n3:TFS_PROXY_NGINX=no",
+    b"a\nb\nc\n\n3:TFS_PROXY_STOP_SECONDS=no",
 )
 
 
