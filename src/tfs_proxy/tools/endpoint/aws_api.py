@@ -19,7 +19,7 @@ from tfs_proxy.wire.media_types import JSON
 CONTROL_PLANE = "sagemaker"
 RUNTIME = "sagemaker-runtime"
 LOGS = "logs"
-OURS = frozenset({"ModelDataUrl", "ArtifactUrl", "S3Uri", "S3OutputPath", "S3FailurePath", "InputLocation"})
+OURS = frozenset({"ModelDataUrl", "S3Uri", "S3OutputPath", "S3FailurePath", "InputLocation"})
 """Members that also take a path of this machine here."""
 
 _JAVA_CLASSES = {r"\p{ASCII}": r"\x00-\x7f", r"\p{Print}": r"\x20-\x7e", r"\z": r"\Z"}
@@ -200,8 +200,8 @@ def status_of(code: str) -> int:
 
 INVOKE = "InvokeEndpoint"
 _MOST_DIGITS = 9
-_DROPPED = frozenset({"EnableExplanations", "PrefixAwareId"})
-"""Members for explainers and routes that no endpoint here has."""
+_DROPPED = frozenset({"EnableExplanations", "InferenceComponentName", "PrefixAwareId"})
+"""Members for explainers, components and routes that no endpoint here has."""
 
 
 @cache

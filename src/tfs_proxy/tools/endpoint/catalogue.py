@@ -1,4 +1,4 @@
-"""Models, configs, endpoints and components that AWS's operations have created, by name."""
+"""Models, configs and endpoints that AWS's operations have created, by name."""
 
 import operator
 import time
@@ -20,7 +20,6 @@ from tfs_proxy.tools.endpoint.operations import (
     ContainerDefinition,
     EndpointConfig,
     HostedModel,
-    InferenceComponent,
     OperationRequest,
     Variant,
     arn,
@@ -32,11 +31,9 @@ from tfs_proxy.values.layout import LocalFiles
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.resources import available_resources
 
-COMPONENT = "CreateInferenceComponent"
 INSTANCE_BYTES = 512 * MEGABYTE
 """Memory of a small instance, about what always runs of it."""
 
-Change = Callable[[], None]
 MANY_MODELS = "MultiModel"
 PRIMARY = "primary"
 """AWS's name in errors for the container of a model with only one."""
@@ -70,7 +67,7 @@ def _archive(container: Mapping[str, Any], folder: Path) -> str | None:
 
 def _exists(kind: str, name: str) -> str:
     """AWS's sentence for a name that is taken, by which its SDKs know that they can go on."""
-    words = {"EndpointConfig": "endpoint configuration", "InferenceComponent": "inference component"}
+    words = {"EndpointConfig": "endpoint configuration"}
     return f'Cannot create already existing {words.get(kind, kind.lower())} "{arn(kind, name)}".'
 
 
@@ -82,7 +79,6 @@ class Catalogue:
         self.models: dict[str, HostedModel] = {}
         self.configs: dict[str, EndpointConfig] = {}
         self.endpoints: dict[str, str] = {}
-        self.components: dict[str, InferenceComponent] = {}
         self.jobs: dict[str, JobRequest] = {}
         self.created: dict[str, dict[str, Mapping[str, Any]]] = {operation: {} for operation in OPERATIONS}
 
@@ -98,14 +94,6 @@ class Catalogue:
             raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
         self._keep(request, time.time())
 
-    def change_of_component(self, parameters: Mapping[str, Any]) -> tuple[InferenceComponent, Change]:
-        """A component with some members changed, and what keeps it so. Raises SettingsError."""
-        made = self.created[COMPONENT][parameters["InferenceComponentName"]]
-        request = OperationRequest(COMPONENT, {**made, **parameters}, "UpdateInferenceComponent", Path.cwd())
-        if found := list(self._conflicts(request)):
-            raise SettingsError(f"{request.place} is refused: {'; '.join(found)}.")
-        return self._component(request), partial(self._keep, request, made["CreationTime"])
-
     def forget(self, operation: str, name: str) -> None:
         """Deletes what ``operation`` created under ``name``, if anything."""
         self.created[operation].pop(name, None)
@@ -113,7 +101,6 @@ class Catalogue:
             "CreateModel": self.models,
             "CreateEndpointConfig": self.configs,
             "CreateEndpoint": self.endpoints,
-            "CreateInferenceComponent": self.components,
         }
         kept[operation].pop(name, None)
 
@@ -127,8 +114,6 @@ class Catalogue:
                 self.configs[request.name] = _config(request)
             case "CreateEndpoint":
                 self.endpoints[request.name] = parameters["EndpointConfigName"]
-            case "CreateInferenceComponent":
-                self.components[request.name] = self._component(request)
             case "CreateTransformJob":
                 self.jobs[request.name] = job_request(request, self.models, created)
 
@@ -150,8 +135,6 @@ class Catalogue:
                 config = parameters["EndpointConfigName"]
                 if config not in self.configs:
                     yield f"EndpointConfigName {config} is unknown: CreateEndpointConfig has not made it"
-            case "CreateInferenceComponent":
-                yield from self._conflicts_of_component(parameters)
             case "CreateTransformJob":
                 yield from conflicts_of_job(request, self.models, self.created["CreateModel"])
 
@@ -168,52 +151,17 @@ class Catalogue:
                 yield f"{path}.VariantName {name} is there twice"
             names.add(name)
             model = variant.get("ModelName")
-            if model is not None and model not in self.models:
+            if model is None:
+                yield f"{path}.ModelName is missing: there are no inference components here"
+            elif model not in self.models:
                 yield f"{path}.ModelName {model} is unknown: CreateModel has not made it"
-            if model is None and "ExecutionRoleArn" not in parameters:
-                yield f"{path}.ModelName is missing: only with ExecutionRoleArn may components bring it"
             if "ServerlessConfig" not in variant and "InitialInstanceCount" not in variant:
                 yield f"{path}.InitialInstanceCount is missing"
             yield from _too_many(f"{path}.InitialInstanceCount", variant)
 
-    def _conflicts_of_component(self, parameters: Mapping[str, Any]) -> Iterator[str]:
-        config = self.configs.get(self.endpoints.get(parameters["EndpointName"], ""))
-        if config is None:
-            yield f"EndpointName {parameters['EndpointName']} is unknown: CreateEndpoint has not made it"
-            return
-        variant = parameters.get("VariantName", config.variants[0].name)
-        if variant not in [known.name for known in config.variants if known.model is None]:
-            yield f"VariantName {variant} is not a variant without a model of {parameters['EndpointName']}"
-        specification = parameters.get("Specification", {})
-        model = specification.get("ModelName")
-        if model is None and "Container" not in specification:
-            yield "Specification needs ModelName or Container"
-        if model is not None and model not in self.models:
-            yield f"Specification.ModelName {model} is unknown: CreateModel has not made it"
-        yield from _too_many("RuntimeConfig.CopyCount", parameters.get("RuntimeConfig", {}))
-
-    def _component(self, request: OperationRequest) -> InferenceComponent:
-        parameters = request.parameters
-        specification = request.parameters["Specification"]
-        config = self.configs[self.endpoints[parameters["EndpointName"]]]
-        model = self.models.get(specification.get("ModelName", ""))
-        if model is None:
-            own = specification["Container"]
-            definition = {**own, "ModelDataUrl": own["ArtifactUrl"]} if "ArtifactUrl" in own else own
-            model = HostedModel(request.name, tuple(container_definitions([definition], request.folder)))
-        startup = specification.get("StartupParameters", {})
-        return InferenceComponent(
-            request.name,
-            parameters["EndpointName"],
-            parameters.get("VariantName", config.variants[0].name),
-            model,
-            parameters.get("RuntimeConfig", {}).get("CopyCount", 1),
-            startup.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_SECONDS),
-        )
-
 
 def _too_many(path: str, parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Refuse a number of instances or copies that would take the machine down with it."""
+    """Refuse a number of instances that would take the machine down with it."""
     count = parameters.get(path.rpartition(".")[2], 1)
     memory = available_resources().memory_bytes
     if memory is not None and count > (most := max(memory // INSTANCE_BYTES, 1)):
@@ -257,7 +205,7 @@ def _config(request: OperationRequest) -> EndpointConfig:
 def _variant(parameters: Mapping[str, Any]) -> Variant:
     return Variant(
         parameters["VariantName"],
-        parameters.get("ModelName"),
+        parameters["ModelName"],
         parameters.get("InitialInstanceCount", 1),
         float(parameters.get("InitialVariantWeight", 1.0)),
         parameters.get("RoutingConfig", {}).get("RoutingStrategy", LEAST_OUTSTANDING),

@@ -21,29 +21,7 @@ def described(kind: str, name: str, hosting: Hosting) -> dict[str, Any]:
     """The answer to a describe call; times are in seconds since 1970."""
     created = hosting.catalogue.created[f"Create{kind}"][name]
     common = {**created, f"{kind}Arn": arn(kind, name)}
-    match kind:
-        case "Endpoint":
-            return {**common, **_endpoint(name, hosting)}
-        case "InferenceComponent":
-            component = hosting.catalogue.components[name]
-            endpoint = hosting.known(component.endpoint)
-            group = endpoint.components.get(name)
-            in_service = 0 if group is None else len(group.in_service)
-            if name in endpoint.changing:
-                status = "Updating"
-            elif group is None or (group.instances and not in_service):
-                status = "Creating"
-            else:
-                status = "InService" if in_service or not component.copies else "Failed"
-            return {
-                **common,
-                "EndpointArn": arn("Endpoint", component.endpoint),
-                "VariantName": component.variant,
-                "LastModifiedTime": endpoint.changed_at,
-                "InferenceComponentStatus": status,
-                "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": in_service},
-            }
-    return common
+    return {**common, **_endpoint(name, hosting)} if kind == "Endpoint" else common
 
 
 def _endpoint(name: str, hosting: Hosting) -> Mapping[str, Any]:
@@ -90,8 +68,6 @@ class ControlPlane:
         self._hosting = hosting
         self._calls: dict[str, Call] = {
             "UpdateEndpoint": partial(self._change, hosting.update),
-            "UpdateInferenceComponent": self._update_component,
-            "UpdateInferenceComponentRuntimeConfig": self._update_component,
             "UpdateEndpointWeightsAndCapacities": partial(self._change, hosting.change_weights),
             **jobs.calls,
             **logs.calls,
@@ -140,22 +116,12 @@ class ControlPlane:
         names = self._hosting.catalogue.created[f"Create{kind}"]
         return listed(f"{kind}s", kind, [described(kind, name, self._hosting) for name in names], parameters)
 
-    def _update_component(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        name = self._found("InferenceComponent", parameters)
-        self._hosting.update_component(
-            {member.removeprefix("Desired"): value for member, value in parameters.items()}
-        )
-        return {"InferenceComponentArn": arn("InferenceComponent", name)}
-
     def _delete(self, kind: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         name = self._found(kind, parameters)
-        match kind:
-            case "Endpoint":
-                self._hosting.delete(name)
-            case "InferenceComponent":
-                self._hosting.delete_component(name)
-            case _:
-                self._hosting.catalogue.forget(f"Create{kind}", name)
+        if kind == "Endpoint":
+            self._hosting.delete(name)
+        else:
+            self._hosting.catalogue.forget(f"Create{kind}", name)
         return {}
 
     def _found(self, kind: str, parameters: Mapping[str, Any]) -> str:

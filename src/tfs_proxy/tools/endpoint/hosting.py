@@ -1,4 +1,4 @@
-"""Endpoints of a run, their variants and components: created, changed and deleted by AWS's operations."""
+"""Endpoints of a run and their variants: created, changed and deleted by AWS's operations."""
 
 import asyncio
 import logging
@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.tools.endpoint.aws_api import NOT_READY, UNAVAILABLE, AwsError, refused
-from tfs_proxy.tools.endpoint.catalogue import Catalogue, Change
+from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.instances import InstanceGroup, by_weight, start_all
 from tfs_proxy.tools.endpoint.operations import (
     IN_SERVICE,
     UPDATING,
     EndpointConfig,
-    InferenceComponent,
     OperationRequest,
     Variant,
     warn_of_capture,
@@ -43,20 +42,14 @@ class HostedEndpoint:
         self.failure_reason = ""
         self.changed_at = time.time()
         self.variants: dict[str, InstanceGroup] = {}
-        self.components: dict[str, InstanceGroup] = {}
-        self.changing: set[str] = set()
-        """Components that are being updated."""
         self._catalogue = catalogue
         self._starter = starter
         self.draw = random.Random()  # noqa: S311 - it only spreads load
 
     async def start(self) -> None:
-        """Starts all variants and components. Raises StopServing, with the status Failed, if one fails."""
+        """Starts all variants. Raises StopServing, with the status Failed, if one fails."""
         try:
             self.variants = await self._started(self.config)
-            for component in self._catalogue.components.values():
-                if component.endpoint == self.name:
-                    await self.add_component(component)
         except StopServing as error:
             self._change(FAILED, str(error))
             raise
@@ -82,46 +75,6 @@ class HostedEndpoint:
         self._change(IN_SERVICE)
         await asyncio.gather(*(group.drain_and_stop() for group in old.values()))
 
-    async def add_component(self, component: InferenceComponent) -> None:
-        """Starts the copies of an inference component. Raises StopServing if one fails."""
-        group = self.components[component.name] = self._copies_of(component)
-        await group.start()
-
-    async def update_component(self, component: InferenceComponent, keep: Change) -> None:
-        """Changes the number of copies, or replaces all by those of another model; then calls ``keep``.
-
-        Raises StopServing, with the old copies still in service, if new ones can't be started.
-        """
-        old = self.components.get(component.name)
-        try:
-            if old is not None and old.model == component.model:
-                await old.scale(component.copies)
-                old = None
-            else:
-                group = self._copies_of(component)
-                await group.start()
-                self.components[component.name] = group
-            keep()
-        finally:
-            self.changing.discard(component.name)
-        if old is not None:
-            await old.drain_and_stop()
-
-    def _copies_of(self, component: InferenceComponent) -> InstanceGroup:
-        variant = next(each for each in self.config.variants if each.name == component.variant)
-        copies = replace(
-            variant,
-            instance_count=component.copies,
-            startup_seconds=component.startup_seconds,
-            concurrency=None,
-        )
-        return InstanceGroup(self.name, copies, component.model, self._starter, component.name)
-
-    async def remove_component(self, name: str) -> None:
-        group = self.components.pop(name, None)
-        if group is not None:
-            await group.drain_and_stop()
-
     async def scale(self, variant: str, count: int) -> None:
         """Raises AwsError for an unknown variant, and what `start` raises."""
         self._change(UPDATING)
@@ -137,32 +90,22 @@ class HostedEndpoint:
         return self.variants[name]
 
     def group_for(self, members: Mapping[str, str]) -> InstanceGroup:
-        """The variant or component for a request with these members. Raises AwsError."""
-        component = members.get("InferenceComponentName")
-        if component is not None:
-            if component not in self.components:
-                raise refused(f"Inference component {component} not found on endpoint {self.name}.")
-            return self.components[component]
+        """The variant for a request with these members. Raises AwsError."""
         if self.status == CREATING:
             raise AwsError(NOT_READY, f"Endpoint {self.name} is not in service yet; try again.")
         wanted = members.get("TargetVariant")
         if wanted is not None:
             return self.variant(wanted)
-        if not self.variants:
-            raise refused(f"Endpoint {self.name} has inference components: name one of them.")
         ready = [group for group in self.variants.values() if group.in_service]
         if not ready:
             raise AwsError(UNAVAILABLE, f"No instance of endpoint {self.name} is in service.")
         return by_weight(ready, self.draw)
 
-    def groups(self) -> list[InstanceGroup]:
-        return [*self.variants.values(), *self.components.values()]
-
     async def replace_failed(self) -> None:
-        await asyncio.gather(*(group.replace_failed() for group in self.groups()))
+        await asyncio.gather(*(group.replace_failed() for group in self.variants.values()))
 
     async def stop(self) -> None:
-        await asyncio.gather(*(group.drain_and_stop() for group in self.groups()))
+        await asyncio.gather(*(group.drain_and_stop() for group in self.variants.values()))
 
     def _change(self, status: str, reason: str = "") -> None:
         self.status = status
@@ -185,7 +128,6 @@ class HostedEndpoint:
         variants = {
             each.name: InstanceGroup(self.name, each, self._catalogue.models[each.model], self._starter)
             for each in config.variants
-            if each.model is not None
         }
         await start_all(list(variants.values()))
         return variants
@@ -215,13 +157,10 @@ class Hosting:
         return self.endpoints[name]
 
     def create(self, request: OperationRequest) -> None:
-        """Creates things, and starts endpoints and components in the background. Raises SettingsError."""
+        """Creates things, and starts endpoints in the background. Raises SettingsError."""
         self.catalogue.create(request)
         if request.operation == "CreateEndpoint":
             self._in_background(self._made(request.parameters["EndpointName"]).start())
-        elif request.operation == "CreateInferenceComponent":
-            component = self.catalogue.components[request.parameters["InferenceComponentName"]]
-            self._in_background(self.known(component.endpoint).add_component(component))
 
     def update(self, parameters: Mapping[str, Any]) -> None:
         """Starts to change an endpoint to another config, as UpdateEndpoint. Raises AwsError."""
@@ -255,29 +194,9 @@ class Hosting:
         self.catalogue.forget("CreateEndpoint", name)
         self._in_background(endpoint.stop())
 
-    def update_component(self, parameters: Mapping[str, Any]) -> None:
-        """Starts to change an inference component. Raises AwsError and SettingsError."""
-        endpoint = self._unchanging(parameters["InferenceComponentName"])
-        component, keep = self.catalogue.change_of_component(parameters)
-        endpoint.changing.add(component.name)
-        self._in_background(endpoint.update_component(component, keep))
-
-    def delete_component(self, name: str) -> None:
-        """Starts to end an inference component. Raises AwsError if its endpoint is gone."""
-        endpoint = self._unchanging(name)
-        self.catalogue.forget("CreateInferenceComponent", name)
-        self._in_background(endpoint.remove_component(name))
-
-    def _unchanging(self, name: str) -> HostedEndpoint:
-        """The endpoint of a component. Raises AwsError if it is gone, or the component being changed."""
-        endpoint = self.known(self.catalogue.components[name].endpoint)
-        if name in endpoint.changing:
-            raise refused(f"Inference component {name} is being changed: wait until it is InService.")
-        return endpoint
-
     def children(self) -> Iterator[ChildProcess]:
         for endpoint in self.endpoints.values():
-            for group in endpoint.groups():
+            for group in endpoint.variants.values():
                 for instance in group.instances:
                     yield from (each.child for each in instance.containers if each.child is not None)
 

@@ -1,4 +1,4 @@
-"""The instances of a variant or the copies of a component: start, and choice for a request."""
+"""The instances of a variant: start, and choice for a request."""
 
 import asyncio
 import contextlib
@@ -143,7 +143,7 @@ async def start_all(parts: "Sequence[VariantInstance | InstanceGroup]") -> None:
 
 
 class InstanceGroup(Struct):
-    """Instances of one model for a variant, or for its inference component."""
+    """Instances of the model of a variant."""
 
     endpoint: str
     """Name of the endpoint."""
@@ -157,9 +157,6 @@ class InstanceGroup(Struct):
     starter: ContainerStarter
     """Starter of their containers."""
 
-    component: str | None = None
-    """Name of the inference component; None without one."""
-
     instances: list[VariantInstance] = field(default_factory=list)
     """Instances that are there, those that are starting among them."""
 
@@ -171,7 +168,7 @@ class InstanceGroup(Struct):
 
     @property
     def name(self) -> str:
-        return f"{self.variant.name}/{self.component}" if self.component else self.variant.name
+        return self.variant.name
 
     @property
     def is_starting(self) -> bool:

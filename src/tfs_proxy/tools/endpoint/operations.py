@@ -1,4 +1,4 @@
-"""Models, endpoint configs and components as values, and the files of AWS's operations that make them."""
+"""Models and endpoint configs as values, and the files of AWS's operations that make them."""
 
 import json
 import logging
@@ -71,8 +71,8 @@ class Variant(Struct, frozen=True):
     name: str
     """Name of the variant."""
 
-    model: str | None
-    """Name of the model; None if inference components bring the models."""
+    model: str
+    """Name of the model."""
 
     instance_count: int
     """Number of instances."""
@@ -99,28 +99,6 @@ class EndpointConfig(Struct, frozen=True):
     folder: Path
 
 
-class InferenceComponent(Struct, frozen=True):
-    """A model on the instances of a variant that has none itself; requests name it."""
-
-    name: str
-    """Name of the component."""
-
-    endpoint: str
-    """Name of the endpoint."""
-
-    variant: str
-    """Name of the variant."""
-
-    model: HostedModel
-    """Model that it brings."""
-
-    copies: int
-    """Number of its instances."""
-
-    startup_seconds: float
-    """Time until an instance has to answer /ping with 200."""
-
-
 NO_CAPTURE = "%s: DataCaptureConfig records nothing here: set TFS_PROXY_CAPTURE in a container's Environment"
 
 
@@ -135,7 +113,6 @@ KINDS = {
     "Model": "ModelName",
     "EndpointConfig": "EndpointConfigName",
     "Endpoint": "EndpointName",
-    "InferenceComponent": "InferenceComponentName",
     JOB: "TransformJobName",
 }
 """Members with the name of each kind of thing."""
@@ -206,8 +183,6 @@ def _operation_of(content: Mapping[str, Any], path: Path) -> str:
     """The operation of a bare request, by members that only one operation needs."""
     if "TransformJobName" in content:
         return "CreateTransformJob"
-    if "InferenceComponentName" in content:
-        return "CreateInferenceComponent"
     if "ProductionVariants" in content:
         return "CreateEndpointConfig"
     if "EndpointName" in content:

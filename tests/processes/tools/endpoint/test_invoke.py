@@ -143,7 +143,6 @@ def test_container_s_error_is_a_model_error_with_its_members(
         ({"TargetVariant": "one", "TargetModel": "a"}, "TargetModel can't be used here"),
         ({"TargetVariant": "direct"}, "TargetContainerHostname is missing"),
         ({"TargetVariant": "direct", "TargetContainerHostname": "third"}, "third"),
-        ({"InferenceComponentName": "none"}, "Inference component none"),
     ],
 )
 def test_request_for_what_is_not_there_is_a_validation_error(

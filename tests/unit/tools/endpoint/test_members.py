@@ -91,6 +91,7 @@ def test_members_that_change_no_answer_are_taken() -> None:
 def test_headers_for_what_no_endpoint_has_are_refused() -> None:
     for member, header in (
         ("EnableExplanations", "x-amzn-sagemaker-enable-explanations"),
+        ("InferenceComponentName", "x-amzn-sagemaker-inference-component"),
         ("PrefixAwareId", "x-amzn-sagemaker-prefix-aware-id"),
     ):
         with pytest.raises(AwsError, match=member):
