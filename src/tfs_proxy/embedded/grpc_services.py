@@ -134,7 +134,6 @@ class Services:
     def reload_config(self, message: bytes, context: CallContext) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
 
-        The answer says by how much the requested counters have grown meanwhile.
         One that comes before the models of the start are loaded waits for them, as for the official
         server's port, and one that comes while another waits for its models for that one. Raises
         ServingError if the config can't be taken, or a new model failed.
@@ -150,13 +149,10 @@ class Services:
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
         with self._lifecycle.turn(context.is_active):
-            counted = {name: self._metrics.count_of(name) for name in request.metric_names}
             before = self._catalog.names
             self._lifecycle.reload(sources)
             new = [source.name for source in sources if source.name not in before]
             self._lifecycle.wait_until_available(new, context.is_active)
-            for name, count in counted.items():
-                answer.metric.add(name=name, int64_value_increase=self._metrics.count_of(name) - count)
         return answer.SerializeToString()
 
     @contextmanager

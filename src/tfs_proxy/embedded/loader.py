@@ -164,9 +164,7 @@ class Loader:
             backend = session.SessionBackend(folder, self._session_config)
         loaded: Loaded = backend
         if options is not None:
-            metrics = self._metrics.batches if self._flags.monitoring_config_file else None
-            counts = batching.Instrumentation(metrics, pads=bool(options.allowed_batch_sizes))
-            loaded = batching.BatchingBackend(backend, options, counts)
+            loaded = batching.BatchingBackend(backend, options)
         if backend.op_types & CRASHING_OPS:
             return ShapeGuard(loaded, backend.signatures, backend.static_sizes, compiled=backend.compiled)
         return loaded

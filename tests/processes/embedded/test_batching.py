@@ -1,8 +1,6 @@
-"""Batching in the embedded server: who shares threads, what is counted, and what goes around it."""
+"""Batching in the embedded server: who shares threads, and what goes around it."""
 
-import re
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -66,16 +64,11 @@ def server(
 
 
 @pytest.fixture
-def counted(request: pytest.FixtureRequest, saved_models: Path, tmp_path: Path) -> Iterator[EmbeddedServer]:
-    """A server of one model, with batching parameters for all and with metrics."""
+def alone(request: pytest.FixtureRequest, saved_models: Path, tmp_path: Path) -> Iterator[EmbeddedServer]:
+    """A server of one model, with batching parameters for all."""
     name, parameters = request.param
     (tmp_path / "batching.txt").write_text(parameters)
-    (tmp_path / "monitoring.txt").write_text("prometheus_config { enable: true }")
-    flags = (
-        "--enable_batching",
-        f"--batching_parameters_file={tmp_path / 'batching.txt'}",
-        f"--monitoring_config_file={tmp_path / 'monitoring.txt'}",
-    )
+    flags = ("--enable_batching", f"--batching_parameters_file={tmp_path / 'batching.txt'}")
     with serving_all(tmp_path, saved_models, *flags, names=[name]) as running:
         yield running
 
@@ -83,13 +76,6 @@ def counted(request: pytest.FixtureRequest, saved_models: Path, tmp_path: Path) 
 def predict(server: EmbeddedServer, model: str, rows: list[Any], signature: str = "") -> Any:
     document = {"instances": rows} | ({"signature_name": signature} if signature else {})
     return answered(server, model, document)["predictions"]
-
-
-def metric(server: EmbeddedServer, name: str) -> float:
-    """The value of one line of the metrics, its labels in; 0 where it is not there."""
-    text = ask(server, "/monitoring/prometheus/metrics")[1].decode()
-    match = re.search(rf"^:tensorflow:serving:batching_session:{re.escape(name)} (\S+)$", text, re.MULTILINE)
-    return float(match[1]) if match else 0.0
 
 
 def test_requests_of_one_shape_fill_a_batch(server: EmbeddedServer) -> None:
@@ -103,16 +89,16 @@ def test_requests_of_one_shape_fill_a_batch(server: EmbeddedServer) -> None:
 ONE_THREAD, TWO_THREADS = (("gate", f"num_batch_threads {{ value: {count} }}") for count in (1, 2))
 
 
-@pytest.mark.parametrize("counted", [ONE_THREAD, TWO_THREADS], indirect=True, ids=["one", "two"])
+@pytest.mark.parametrize("alone", [ONE_THREAD, TWO_THREADS], indirect=True, ids=["one", "two"])
 def test_batch_threads_count_per_model(
-    counted: EmbeddedServer, tmp_path: Path, request: pytest.FixtureRequest
+    alone: EmbeddedServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """With one thread a quick signature waits for its model's slow one, with two it does not."""
     is_free = "two" in request.node.name
     with ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as held:
-        slow = pool.submit(predict, counted, "gate", [held.mark()])
+        slow = pool.submit(predict, alone, "gate", [held.mark()])
         held.wait_for()
-        quick = pool.submit(predict, counted, "gate", ["quick"], "length")
+        quick = pool.submit(predict, alone, "gate", ["quick"], "length")
         wait([quick], None if is_free else 0.3)
         assert quick.done() == is_free
         assert not slow.done()
@@ -120,19 +106,19 @@ def test_batch_threads_count_per_model(
         assert quick.result() == [5]
 
 
-@pytest.mark.parametrize("counted", [ONE_THREAD], indirect=True, ids=["one"])
-def test_batches_do_not_hold_up_others(counted: EmbeddedServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [ONE_THREAD], indirect=True, ids=["one"])
+def test_batches_do_not_hold_up_others(alone: EmbeddedServer, tmp_path: Path) -> None:
     """A model that is quick for some rows is slow for others: its state is answered meanwhile."""
     with gate(tmp_path / "opened") as opened:
         opened.open()
         for _ in range(20):
-            predict(counted, "gate", [opened.mark()])
+            predict(alone, "gate", [opened.mark()])
     with ThreadPoolExecutor(4) as pool, gate(tmp_path / "gate") as held:
-        calls = [pool.submit(predict, counted, "gate", [held.mark()])]
+        calls = [pool.submit(predict, alone, "gate", [held.mark()])]
         held.wait_for()
-        calls += [pool.submit(predict, counted, "gate", [opened.mark()]) for _ in range(2)]
+        calls += [pool.submit(predict, alone, "gate", [opened.mark()]) for _ in range(2)]
         for _ in range(5):
-            assert "AVAILABLE" in counted.state("gate")
+            assert "AVAILABLE" in alone.state("gate")
         assert not any(call.done() for call in calls)
         held.open()
         for call in calls:
@@ -156,40 +142,8 @@ def test_signatures_of_one_model_never_mix(server: EmbeddedServer) -> None:
 
 
 PADDED = (
-    "max_batch_size { value: 8 } batch_timeout_micros { value: 1000000 } num_batch_threads { value: 1 } "
-    "allowed_batch_sizes: 4 allowed_batch_sizes: 8"
+    "max_batch_size { value: 8 } num_batch_threads { value: 1 } allowed_batch_sizes: 4 allowed_batch_sizes: 8"
 )
-
-
-@pytest.mark.parametrize("counted", [("gate", PADDED)], indirect=True, ids=["padded"])
-def test_batches_are_counted_under_the_real_names(counted: EmbeddedServer, tmp_path: Path) -> None:
-    """One that is held; meanwhile three of a row each, which fill one to four; one that fills a batch."""
-    began = time.monotonic()
-    with ThreadPoolExecutor(4) as pool, gate(tmp_path / "gate") as held:
-        first = pool.submit(predict, counted, "gate", [held.mark()])
-        held.wait_for()
-        three = [pool.submit(predict, counted, "gate", ["x" * at], "length") for at in range(3)]
-        counted.wait_until(
-            lambda: metric(counted, "input_batch_size_count{}") == 4, "four requests are counted"
-        )
-        all_wait = time.monotonic()
-        assert metric(counted, "wrapped_run_count{}") == 0
-        held_seconds = time.monotonic() - all_wait
-        held.open()
-        assert [answer.result() for answer in three] == [[0], [1], [2]]
-        first.result()
-    all_seconds = time.monotonic() - began
-    assert metric(counted, "wrapped_run_count{}") == 2
-    assert metric(counted, "input_batch_size_count{}") == metric(counted, "input_batch_size_sum{}") == 4
-    assert metric(counted, "processed_batch_size_sum{}") == 8
-    assert metric(counted, 'padding_size_sum{execution_batch_size="4"}') == 3 + 1
-    assert metric(counted, 'queuing_latency_count{thread_pool_name=""}') == 4
-    waited = metric(counted, 'queuing_latency_sum{thread_pool_name=""}')
-    assert 3e6 * held_seconds < waited < 4e6 * all_seconds
-    assert len(predict(counted, "gate", ["x"] * 8, "length")) == 8
-    assert metric(counted, "wrapped_run_count{}") == 3
-    assert metric(counted, 'padding_size_sum{execution_batch_size="8"}') == 0
-    assert metric(counted, 'padding_size_count{execution_batch_size="8"}') == 1
 
 
 SPLIT = (
@@ -198,15 +152,14 @@ SPLIT = (
 )
 
 
-@pytest.mark.parametrize("counted", [("half_plus_two", SPLIT)], indirect=True, ids=["split"])
-def test_pieces_of_a_split_request_are_counted_each(counted: EmbeddedServer) -> None:
-    """Ten rows cut into batches of four run three times, the last one with two rows."""
-    rows = [float(at) for at in range(10)]
-    assert predict(counted, "half_plus_two", rows) == [row * 0.5 + 2 for row in rows]
-    assert metric(counted, "wrapped_run_count{}") == 3
-    assert metric(counted, "processed_batch_size_sum{}") == 10
-    assert metric(counted, "input_batch_size_count{}") == 1
-    assert metric(counted, 'queuing_latency_count{thread_pool_name=""}') == 3
+@pytest.mark.parametrize(
+    "alone", [("half_plus_two", PADDED), ("half_plus_two", SPLIT)], indirect=True, ids=["padded", "split"]
+)
+def test_padding_and_splitting_do_not_show_in_answers(alone: EmbeddedServer) -> None:
+    """Three rows fill a batch of four; seven fill one of eight, or are cut into four and three."""
+    for count in (3, 7):
+        rows = [float(at) for at in range(count)]
+        assert predict(alone, "half_plus_two", rows) == [row * 0.5 + 2 for row in rows]
 
 
 def test_batching_does_not_show_in_answers(server: EmbeddedServer) -> None:

@@ -196,26 +196,6 @@ def test_reloads_at_once_leave_each_other_alone(saved_models: Path, server: Embe
         assert [answer.result().error_code for answer in answers] == [0] * 8
 
 
-def test_a_reload_tells_what_it_has_counted(saved_models: Path, server: EmbeddedServer) -> None:
-    """By the names that TensorFlow has for its counters; what nobody counts has not grown."""
-    from google.protobuf import text_format
-
-    loads = "/tensorflow/cc/saved_model/load_attempt_count"
-    request = protos.ReloadConfigRequest(metric_names=[loads, "/nowhere"])
-    text = "".join(
-        f'config {{ name: "{name}" base_path: "{saved_models / "half_plus_two"}" model_platform: "tensorflow" }}'
-        for name in ("m", "n")
-    )
-    text_format.Parse(f"model_config_list {{ {text} }}", request.config, descriptor_pool=protos.POOL)
-    with grpc.insecure_channel(server.grpc) as channel:
-        run = channel.unary_unary(RELOAD)
-        answer = protos.ReloadConfigResponse.FromString(run(request.SerializeToString(), timeout=60))
-    assert [(metric.name, metric.int64_value_increase) for metric in answer.metric] == [
-        (loads, 1),
-        ("/nowhere", 0),
-    ]
-
-
 def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
     """A change of the file is taken over; a broken one is not, nor an empty one, which is being written."""
     config = tmp_path / "models.config"

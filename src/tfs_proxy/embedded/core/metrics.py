@@ -18,15 +18,10 @@ LATENCY_MICROS = tuple(10 * 1.8**power for power in range(33))
 
 EXAMPLES = tuple(float(2**power) for power in range(15))
 
-QUEUING_MICROS = tuple(100 * 1.2**power for power in range(52))
-"""Upper bounds of TF Serving's buckets for the time in a batching queue, in microseconds."""
-
-BATCH_SIZES = tuple(float(2**power) for power in range(14))
-
 
 class Counter(Struct):
     name: str
-    labels: Labels = ()
+    labels: Labels
     values: dict[Labels, int] = field(default_factory=dict)
 
     def add(self, key: Labels, count: int = 1) -> None:
@@ -77,52 +72,12 @@ class Histogram(Struct):
         return lines
 
 
-class BatchMetrics:
-    """Counters of batching, under the names of TF Serving's batching session; safe for every thread.
-
-    Batches that fail are not counted: their numbers come back with their outputs.
-    """
-
-    def __init__(self) -> None:
-        prefix = ":tensorflow:serving:batching_session:"
-        self._lock = threading.Lock()
-        self._queuing = Histogram(f"{prefix}queuing_latency", ("thread_pool_name",), QUEUING_MICROS)
-        self._runs = Counter(f"{prefix}wrapped_run_count")
-        self._inputs = Histogram(f"{prefix}input_batch_size", (), BATCH_SIZES)
-        self._processed = Histogram(f"{prefix}processed_batch_size", (), BATCH_SIZES)
-        self._padding = Histogram(f"{prefix}padding_size", ("execution_batch_size",), BATCH_SIZES)
-
-    def queued(self, size: int, inputs: int) -> None:
-        """Count a request's rows, once for each of its inputs as TF Serving does."""
-        with self._lock:
-            for _ in range(inputs):
-                self._inputs.add((), size)
-
-    def waited(self, micros: float) -> None:
-        """Count the time that a request, or a piece of one, has waited for its batch."""
-        with self._lock:
-            self._queuing.add(("",), micros)
-
-    def ran(self, size: int, padding: int) -> None:
-        """Count a batch: its rows with the padding in, and the padding."""
-        with self._lock:
-            self._runs.add(())
-            self._processed.add((), size)
-            self._padding.add((str(size),), padding)
-
-    def lines(self) -> list[str]:
-        """Text form; empty before the first request."""
-        with self._lock:
-            return _lines(self._queuing, self._runs, self._inputs, self._processed, self._padding)
-
-
 class Metrics:
     """Metrics of the server; safe to use from every thread."""
 
     def __init__(self) -> None:
         prefix = ":tensorflow:serving:"
         latency_labels = ("model_name", "API")
-        self.batches = BatchMetrics()
         self._lock = threading.Lock()
         self._requests = Counter(f"{prefix}request_count", ("model_name", "status"))
         self._request_latency = Histogram(
@@ -166,17 +121,6 @@ class Metrics:
         with self._lock:
             self._warmup_latency.add((path, "OK"), seconds * _MICROS)
 
-    def count_of(self, name: str) -> int:
-        """Value of a counter's first series, by the name that TensorFlow knows it under (``/a/b``).
-
-        0 if there is none, or if it is not a plain counter.
-        """
-        with self._lock:
-            for counter in (self._requests, self._example_total, self._loads, self._load_latency):
-                if counter.values and counter.name == name.replace("/", ":"):
-                    return counter.values[min(counter.values)]
-        return 0
-
     def text(self) -> bytes:
         """The metrics as Prometheus reads them."""
         with self._lock:
@@ -190,7 +134,7 @@ class Metrics:
                 self._load_latency,
                 self._warmup_latency,
             )
-        return ("\n".join([*lines, *self.batches.lines()]) + "\n").encode()
+        return ("\n".join(lines) + "\n").encode()
 
 
 def _lines(*series: Counter | Histogram) -> list[str]:

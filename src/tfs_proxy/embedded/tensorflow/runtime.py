@@ -45,7 +45,7 @@ from tensorflow.python.framework import (  # noqa: E402
     versions,
 )
 from tensorflow.python.framework import dtypes as _dtypes  # noqa: E402
-from tensorflow.python.ops import gen_array_ops, gen_logging_ops, gen_math_ops  # noqa: E402
+from tensorflow.python.ops import gen_array_ops  # noqa: E402
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
@@ -61,8 +61,6 @@ VERSION: str = versions.VERSION
 array_operations = gen_array_ops
 as_dtype = _dtypes.as_dtype
 import_graph_def = importer.import_graph_def
-math_operations = gen_math_ops
-timestamp = gen_logging_ops.timestamp
 
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 _TOGETHER = "_class"
@@ -165,17 +163,8 @@ def _part(
     return part
 
 
-def graph_function(
-    graph: Any,
-    feeds: Sequence[str],
-    fetches: Sequence[str],
-    more_kinds: Sequence[Any],
-    more: Callable[[Sequence[Any]], Sequence[Any]],
-) -> Any:
-    """A function of the graph's library, from feeds to fetches, whose body is a copy of the graph's part.
-
-    It takes inputs of more kinds behind them, and gives what ``more`` makes of these behind its outputs.
-    """
+def graph_function(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
+    """A function of the graph's library, from feeds to fetches, whose body is a copy of the graph's part."""
     # A whole graph would bring its restore operations along, which run in any function they are in.
     # Control edges from a placeholder that is fed go with it, as in a session.
     whole = graph.as_graph_def()
@@ -189,13 +178,12 @@ def graph_function(
     kinds = kinds_of(graph, feeds)
 
     def body(*inputs: Any) -> Any:
-        fed = {name: given for name, given in zip(names, inputs, strict=False) if name in used}
-        outputs = import_graph_def(part, fed, return_elements=wanted, name="")
-        return *map(_value, outputs), *more(inputs[len(feeds) :])
+        fed = {name: given for name, given in zip(names, inputs, strict=True) if name in used}
+        return list(map(_value, import_graph_def(part, fed, return_elements=wanted, name="")))
 
     with graph.as_default():
         name = f"batched_{len(part.library.function)}"
-        defined = function.Defun(*kinds, *more_kinds, func_name=name)(body)
+        defined = function.Defun(*kinds, func_name=name)(body)
         defined.add_to_graph(graph)
     return defined
 
