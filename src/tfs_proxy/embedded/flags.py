@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
 
 from tfs_proxy.values.errors import SettingsError
 
@@ -14,22 +14,12 @@ _PORTS = range(2**16)
 _COUNTS = range(2**31)
 _MOST_DIGITS = 32
 
-Value = TypeVar("Value")
-
-
-def _unused(default: Value) -> Value:
-    """Make a field of a flag that has no effect here."""
-    unused: Any = field(default=default, metadata={"unused": True})
-    value: Value = unused
-    return value
-
 
 @dataclass(frozen=True, slots=True)
 class ModelServerFlags:
-    """Every flag of tensorflow_model_server 2.20 with its default there.
+    """Flags of tensorflow_model_server 2.20 with their defaults there.
 
-    ``host`` and ``management_on_socket_only`` are additions. Flags marked ``unused`` are accepted and have no
-    effect here.
+    ``host`` and ``management_on_socket_only`` are additions. Those without an effect here are not among them.
     """
 
     port: int = 8500
@@ -80,20 +70,8 @@ class ModelServerFlags:
     model_base_path: str = ""
     """Folder of its versions; "" if a file names the models."""
 
-    num_load_threads: int = _unused(0)
-    """Threads that load versions; 0 for one for each core."""
-
     max_num_load_retries: int = 5
     """Number of further tries for a version that fails to load."""
-
-    load_retry_interval_micros: int = _unused(60_000_000)
-    """Microseconds between two tries."""
-
-    file_system_poll_wait_seconds: int = _unused(1)
-    """Seconds between two looks for versions; 0 for one look, less than 0 for none."""
-
-    tensorflow_session_parallelism: int = _unused(0)
-    """Threads of TensorFlow for the next two flags; 0 for its own choice."""
 
     tensorflow_intra_op_parallelism: int = 0
     """Threads within an operation; 0 for TensorFlow's own choice."""
@@ -104,23 +82,14 @@ class ModelServerFlags:
     tensorflow_session_config_file: str = ""
     """Text protobuf ConfigProto; "" for none."""
 
-    mixed_precision: str = _unused("")
-    """Type for parts of the graph, "bfloat16"; "" for the graph's own."""
-
     per_process_gpu_memory_fraction: float = 0.0
     """Share of a GPU's memory, from 0 to 1; 0 for what TensorFlow takes."""
-
-    saved_model_tags: str = _unused("serve")
-    """Tags of the graph to load, between commas."""
 
     ssl_config_file: str = ""
     """Text protobuf SSLConfig for gRPC; "" for no TLS."""
 
     enable_model_warmup: bool = True
     """True if a version answers the warm-up requests that it brings before it becomes available."""
-
-    num_request_iterations_for_warmup: int = _unused(0)
-    """Times that each of its requests is answered; 0 counts as 1."""
 
     monitoring_config_file: str = ""
     """Text protobuf MonitoringConfig, for metrics on REST; "" for none."""
@@ -131,9 +100,6 @@ class ModelServerFlags:
     enable_grpc_healthcheck_service: bool = False
     """True if ``grpc.health.v1.Health`` is answered."""
 
-    enable_serialization_as_tensor_content: bool = _unused(False)
-    """True if numbers of answers over gRPC are raw bytes."""
-
     version: bool = False
     """True if it prints its version, and ends."""
 
@@ -143,51 +109,6 @@ class ModelServerFlags:
     management_on_socket_only: bool = False
     """True if calls that change models are answered on the unix socket alone."""
 
-    num_unload_threads: int = _unused(0)
-    """Threads that unload versions."""
-
-    flush_filesystem_caches: bool = _unused(True)
-    """True if files are dropped from the system's caches after a load."""
-
-    platform_config_file: str = _unused("")
-    """Text protobuf PlatformConfigMap."""
-
-    use_alts_credentials: bool = _unused(False)
-    """True for Google's ALTS on gRPC."""
-
-    remove_unused_fields_from_bundle_metagraph: bool = _unused(True)
-    """True if parts of the graph that nothing uses are dropped."""
-
-    prefer_tflite_model: bool = _unused(False)
-    """True if a model.tflite is taken rather than the SavedModel beside it."""
-
-    use_tflite_model: bool = _unused(False)
-    """True if models are files of TensorFlow Lite."""
-
-    num_tflite_pools: int = _unused(0)
-    """Number of pools of interpreters of TensorFlow Lite."""
-
-    num_tflite_interpreters_per_pool: int = _unused(1)
-    """Number of interpreters in each of these."""
-
-    xla_cpu_compilation_enabled: bool = _unused(False)
-    """True if XLA compiles graphs for the CPU."""
-
-    xla_gpu_compilation_enabled: bool = _unused(False)
-    """True if XLA compiles graphs for GPUs."""
-
-    enable_profiler: bool = _unused(True)
-    """True if TensorFlow's profiler is answered."""
-
-    thread_pool_factory_config_file: str = _unused("")
-    """Text protobuf ThreadPoolFactoryConfig."""
-
-    skip_initialize_tpu: bool = _unused(False)
-    """True if TPUs are left alone at the start."""
-
-    force_allow_any_version_labels_for_unavailable_models: bool = _unused(False)
-    """True if a label may move to such a version, too."""
-
 
 _RANGES: Mapping[str, range] = {
     "port": _PORTS,
@@ -195,10 +116,38 @@ _RANGES: Mapping[str, range] = {
     "grpc_max_threads": _COUNTS,
     "rest_api_num_threads": _COUNTS,
     "tensorflow_intra_op_parallelism": _COUNTS,
-    "load_retry_interval_micros": range(-(2**63), 2**63),
 }
-_TYPES = get_type_hints(ModelServerFlags)
-_UNUSED = {flag.name for flag in fields(ModelServerFlags) if flag.metadata.get("unused")}
+_SWITCHES_WITHOUT_EFFECT = (
+    "enable_serialization_as_tensor_content",
+    "flush_filesystem_caches",
+    "use_alts_credentials",
+    "remove_unused_fields_from_bundle_metagraph",
+    "prefer_tflite_model",
+    "use_tflite_model",
+    "xla_cpu_compilation_enabled",
+    "xla_gpu_compilation_enabled",
+    "enable_profiler",
+    "skip_initialize_tpu",
+    "force_allow_any_version_labels_for_unavailable_models",
+)
+_VALUES_WITHOUT_EFFECT = (
+    "num_load_threads",
+    "load_retry_interval_micros",
+    "file_system_poll_wait_seconds",
+    "tensorflow_session_parallelism",
+    "num_request_iterations_for_warmup",
+    "num_unload_threads",
+    "num_tflite_pools",
+    "num_tflite_interpreters_per_pool",
+    "mixed_precision",
+    "saved_model_tags",
+    "platform_config_file",
+    "thread_pool_factory_config_file",
+)
+"""Flags of the official server that are accepted, and mean nothing here."""
+
+_WITHOUT_EFFECT = dict.fromkeys(_SWITCHES_WITHOUT_EFFECT, bool) | dict.fromkeys(_VALUES_WITHOUT_EFFECT, str)
+_TYPES: Mapping[str, type] = get_type_hints(ModelServerFlags) | _WITHOUT_EFFECT
 
 
 def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
@@ -210,19 +159,15 @@ def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
     values: dict[str, Any] = {}
     for name, text in _pairs(argv):
         values[name] = _value(name, text)
-    flags = ModelServerFlags(**values)
+    flags = ModelServerFlags(**{name: value for name, value in values.items() if name not in _WITHOUT_EFFECT})
     if flags.batching_parameters_file and not flags.enable_batching:
         raise SettingsError("--batching_parameters_file is given without --enable_batching.")
-    unused = sorted(_UNUSED & values.keys())
+    unused = sorted(_WITHOUT_EFFECT.keys() & values.keys())
     return flags, tuple(f"--{name} has no effect on the embedded model server." for name in unused)
 
 
 def usage() -> str:
-    shown = [
-        f"  --{flag.name}={str(flag.default).lower()}"
-        for flag in fields(ModelServerFlags)
-        if flag.name not in _UNUSED
-    ]
+    shown = [f"  --{flag.name}={str(flag.default).lower()}" for flag in fields(ModelServerFlags)]
     return "\n".join(
         [
             "usage: tfs-proxy model-server --model_name=NAME --model_base_path=FOLDER [FLAG ...]",
@@ -232,7 +177,7 @@ def usage() -> str:
             "",
             *shown,
             "",
-            f"Accepted without effect: {', '.join(sorted(_UNUSED))}.",
+            f"Accepted without effect: {', '.join(sorted(_WITHOUT_EFFECT))}.",
         ]
     )
 
