@@ -13,7 +13,7 @@ from stat import S_IMODE
 
 from msgspec import Struct
 
-from tfs_proxy.model.graph_nodes import BINARY_FILE, ends_of
+from tfs_proxy.model.graph_nodes import BINARY_FILE
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, NoModelFound
 from tfs_proxy.values.layout import ModelLayout
 from tfs_proxy.values.names import HIGHEST_VERSION, is_model_name, is_version
@@ -31,13 +31,21 @@ LITE = (
     "that it was converted from, or run it with LiteRT in a script that has model_fn"
 )
 
+FROZEN_GRAPH = (
+    "a frozen graph, as TensorFlow 1 writes it. With the names of its nodes for INPUT and OUTPUT, these "
+    "lines of Python make a SavedModel of it: "
+    "import tensorflow as tf; graph = tf.compat.v1.GraphDef.FromString(open('FILE', 'rb').read()); "
+    "whole = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph, name=''), []); "
+    "model = tf.Module(); model.serve = whole.prune(['INPUT:0'], {'y': 'OUTPUT:0'}); "
+    "tf.saved_model.save(model, 'NAME/1', signatures=model.serve)"
+)
 OTHER_FORMATS = {
     ".keras": "Keras's own format: make an archive of it with `tfs-proxy pack FILE`",
     ".h5": "Keras's HDF5 format: make an archive of it with `tfs-proxy pack FILE`",
     ".tflite": LITE,
     ".onnx": "ONNX, which is not served",
     ".index": CHECKPOINT,
-    ".pb": "a frozen graph, as TensorFlow 1 writes it",
+    ".pb": FROZEN_GRAPH,
     ".tar.gz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
     ".tgz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
 }
@@ -48,22 +56,7 @@ HINTS_SHOWN = 3
 def other_format(path: Path, formats: Mapping[str, str] = OTHER_FORMATS) -> str | None:
     """A clause that says what a file is, and what to do with it, by the ending of its name; else None."""
     ending = next((ending for ending in formats if path.name.lower().endswith(ending)), None)
-    return frozen_graph(path) if ending == ".pb" else formats.get(ending or "")
-
-
-def frozen_graph(path: Path) -> str:
-    """The clause for a frozen graph, with the lines that make a SavedModel of its inputs and outputs."""
-    inputs, outputs = ends_of(path)
-    feeds = [f"{name}:0" for name in inputs or ["INPUT"]]
-    file = str(path)
-    fetches = {name.replace("/", "_"): f"{name}:0" for name in outputs or ["OUTPUT"]}
-    return (
-        f"{OTHER_FORMATS['.pb']}. These lines of Python make a SavedModel of it: "
-        f"import tensorflow as tf; graph = tf.compat.v1.GraphDef.FromString(open({file!r}, 'rb').read()); "
-        "whole = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph, name=''), []); "
-        f"model = tf.Module(); model.serve = whole.prune({feeds}, {fetches}); "
-        "tf.saved_model.save(model, 'NAME/1', signatures=model.serve)"
-    )
+    return formats.get(ending or "")
 
 
 class DiscoveredModel(Struct, frozen=True):

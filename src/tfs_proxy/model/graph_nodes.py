@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, text, views
+from tfs_proxy.wire.protobuf_reader import NOTHING, map_entry, text, views
 
 BINARY_FILE = "saved_model.pb"
 SERVE_TAG = "serve"
@@ -51,25 +51,6 @@ def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         # A NodeDef's second field is the name of its op.
         return frozenset(op for op in ops if content.find(bytes((0x12, len(op))) + op.encode()) >= 0)
-
-
-IDLE_OPS = frozenset({"Assert", "Const", "NoOp"})
-ENDS_SHOWN = 8
-
-
-def ends_of(path: Path) -> tuple[list[str], list[str]]:
-    """Nodes of the GraphDef in a file that take requests, and those whose outputs no other node takes.
-
-    Of the latter at most `ENDS_SHOWN`; none of either if the file holds no GraphDef.
-    """
-    try:
-        nodes = nodes_of(mapped(path))
-    except (MalformedProtobuf, OSError):
-        nodes = {}
-    inputs = [name for name, node in nodes.items() if node.op.startswith("Placeholder")]
-    known = {source for node in nodes.values() for source in node.inputs}.union(inputs)
-    outputs = [name for name, node in nodes.items() if name not in known and node.op not in IDLE_OPS]
-    return inputs, outputs[:ENDS_SHOWN]
 
 
 def fields(message: memoryview, wanted: int) -> Iterator[memoryview]:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfs_proxy.model import graph_nodes
-from tfs_proxy.model.discover import frozen_graph
+from tfs_proxy.model.discover import FROZEN_GRAPH
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name, shape_of
@@ -59,7 +59,7 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
         parts = list(views(graph_nodes.mapped(path)))
         graphs = [part for number, part in parts if number == graph_nodes.META_GRAPHS]
         if not graphs and any(number == graph_nodes.NODES for number, _ in parts):
-            raise DiscoveryError(f"{path} is {frozen_graph(path)}.")
+            raise DiscoveryError(f"{path} is {FROZEN_GRAPH}.")
         read = [_of_graph(graph) for graph in graphs]
     except MalformedProtobuf as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None

@@ -192,51 +192,6 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters:
 
 CURE = "SAGEMAKER_GUNICORN_WORKER_CLASS=sync"
 NOT_FOR_MANY = "which multi-model mode does not have"
-LOADING = frozenset({"init", "model_fn"})
-"""Functions that run once, in the thread that imports the script."""
-
-
-def bound_to_one_thread(ast_names: AstNames, path: object) -> Iterator[str]:
-    """Describe each call that fails if requests come in other threads than the script's import."""
-    if ast_names.tree is None:
-        return
-    names: dict[str, str] = {}  # originals by the names that the script gives to modules and their contents
-    for node in ast.walk(ast_names.tree):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
-    loading = LOADING | {_name(call, {}) for call, at_load in _calls(ast_names.tree, LOADING) if at_load}
-    for call, at_load in _calls(ast_names.tree, loading):
-        name = _name(call, names)
-        keywords = {keyword.arg for keyword in call.keywords}
-        several = f"{path}, line {call.lineno}: requests come in several threads, and"
-        if name == "sqlite3.connect" and at_load and "check_same_thread" not in keywords:
-            cures = f"pass check_same_thread=False, or set {CURE}, {NOT_FOR_MANY}"
-            yield f"{several} this connection to SQLite works only in the one that opens it: {cures}."
-        if name == "signal.signal" and not at_load:
-            yield f"{several} signal.signal works only in the main one: set {CURE}, {NOT_FOR_MANY}."
-
-
-def _calls(tree: ast.AST, loading: frozenset[str]) -> Iterator[tuple[ast.Call, bool]]:
-    """Find every call, and if it is made as the script is loaded: ``loading`` are functions that run then."""
-    waiting = [(tree, True)]
-    while waiting:
-        node, at_load = waiting.pop()
-        if isinstance(node, ast.Call):
-            yield node, at_load
-        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
-            at_load = getattr(node, "name", "") in loading
-        waiting += [(child, at_load) for child in ast.iter_child_nodes(node)]
-
-
-def _name(call: ast.Call, names: Mapping[str, str]) -> str:
-    """Original name of a called function: ``sqlite3.connect``."""
-    node = call.func
-    path = ""
-    while isinstance(node, ast.Attribute):
-        path = f".{node.attr}{path}"
-        node = node.value
-    return names.get(node.id, node.id) + path if isinstance(node, ast.Name) else ""
 
 
 def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:

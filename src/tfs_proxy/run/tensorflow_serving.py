@@ -73,7 +73,7 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
         served=served,
         models=(),
         report=tuple(_report(flags, served, script, settings)),
-        warnings=script.warnings_for(settings.gunicorn_worker_class),
+        warnings=script.warnings,
         script_fault=script.fault,
         first_request=first_request(served, (), rest_api=settings.rest_api and bool(models)),
         flags=flags,

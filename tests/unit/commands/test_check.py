@@ -144,10 +144,6 @@ WARNED: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"code/inference.py": "def inputs_handler(d, c): ...\ndef output_handler(r, c): ..."},
         "defines inputs_handler, which is not called: did you mean input_handler?",
     ),
-    "a connection of one thread": (
-        {"code/inference.py": f"import sqlite3\nc = sqlite3.connect(':memory:')\n{MIRROR}"},
-        "code/inference.py, line 2: requests come in several threads",
-    ),
     "a script that is not healthy": (
         {"code/inference.py": f"def health(context): raise OSError('no store')\n{MIRROR}"},
         "health(context) of the script failed: OSError: no store.",
@@ -233,23 +229,6 @@ def test_other_forms_of_a_graph_are_recognised(
     said = capfd.readouterr().err
     assert named in said
     assert any(cure in said for cure in CURES)
-
-
-def test_a_frozen_graph_has_its_own_inputs_and_outputs(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ops = (("in/x", "Placeholder", ""), ("c", "Const", ""), ("out/y", "Sub", "in/x:0"), ("z", "Neg", "in/x"))
-    nodes = (
-        field(1, name.encode()) + field(2, op.encode()) + field(3, source.encode())
-        for name, op, source in ops
-    )
-    (tmp_path / "frozen.pb").write_bytes(b"".join(field(1, node) for node in nodes))
-
-    assert main(["pack", str(tmp_path / "frozen.pb")]) == 2
-
-    said = capfd.readouterr().err
-    assert "whole.prune(['in/x:0'], {'out_y': 'out/y:0', 'z': 'z:0'})" in said
-    assert f"open('{tmp_path}/frozen.pb', 'rb')" in said
 
 
 def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,13 +24,6 @@ class ScriptFindings(Struct, frozen=True):
     fault: str | None = None
     """Sentence that says why it can't be used; None if it can."""
 
-    one_thread: tuple[str, ...] = ()
-    """Sentences about code that fails if requests come in several threads."""
-
-    def warnings_for(self, worker_class: str) -> tuple[str, ...]:
-        """The warnings, and one on code that fails with workers of this class."""
-        return (*self.warnings, *(self.one_thread if worker_class == "gthread" else ()))
-
 
 def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
     """Reads the script of ``layout``; a ``script_model`` is the model itself.
@@ -65,7 +58,6 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
         notes=(note,) if uncalled else (),
         warnings=script_syntax.doubts_about(ast_names, path, script_model=script_model),
         fault=script_syntax.fault_of(ast_names, path, script_model=script_model),
-        one_thread=tuple(script_syntax.bound_to_one_thread(ast_names, path)),
     )
 
 

@@ -174,7 +174,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         warnings=(
             *faults,
             *_column_warnings(reports, settings.csv_columns),
-            *script.warnings_for(settings.gunicorn_worker_class),
+            *script.warnings,
         ),
         load_faults=load_faults,
         model_faults=faults,
