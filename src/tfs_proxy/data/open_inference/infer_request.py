@@ -1,16 +1,14 @@
 """Inference requests as values, checked against a signature: between the codecs and the data plane."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_of, from_raw
+from tfs_proxy.data.open_inference.datatypes import Datatype, datatype_of
 from tfs_proxy.data.shapes import PASSES, fits, is_possible, shape_text
-from tfs_proxy.values.batch import BYTES, Batch
+from tfs_proxy.values.batch import Batch
 from tfs_proxy.values.errors import BadInput, from_client
 from tfs_proxy.values.signature import Signature, TensorSpec
 
@@ -70,9 +68,6 @@ class InferRequest(Struct, frozen=True):
     parameters: Parameters = field(default_factory=dict)
     """Values of the request by name, ours and the client's own."""
 
-    raw: bytes | memoryview | None = None
-    """Bytes of the only input if no more is told of it, then all outputs come as raw bytes; else None."""
-
     @property
     def signature(self) -> str | None:
         """Name of the signature that is asked for; raises BadInput if it is not a string."""
@@ -96,8 +91,6 @@ class InferRequest(Struct, frozen=True):
 
     def batch(self, signature: Signature) -> Batch:
         """Make the inputs for a model; raises BadInput naming the input that does not fit its signature."""
-        if self.raw is not None:
-            return _raw_batch(self.raw, signature)
         given = {each.name: each for each in self.inputs}
         takes = _listed(tuple(signature.inputs))
         for name in (name for name in given if name not in signature.inputs):
@@ -161,44 +154,6 @@ def _check(given: InferInput, spec: TensorSpec) -> None:
             f"{subject} has the shape {list(given.array.shape)}, "
             f"but the model takes {shape_text(spec.shape)}.{PASSES}"
         )
-
-
-def _raw_batch(raw: bytes | memoryview, signature: Signature) -> Batch:
-    """Batch of a body without JSON: the bytes of the only input, with at most one free dimension."""
-    if len(signature.inputs) != 1:
-        takes = _listed(tuple(signature.inputs))
-        raise BadInput(f"A body without JSON feeds a model of one input, but this one takes {takes}.")
-    ((name, spec),) = signature.inputs.items()
-    subject = named("input", name)
-    datatype = datatype_of(spec)
-    if datatype is None:
-        raise BadInput(f"{subject} is {spec.dtype}, which this protocol does not carry.")
-    shape = _inferred(raw, datatype, spec, subject)
-    if datatype.item_bytes is not None:
-        array = from_raw(raw, datatype, shape, subject)
-    elif math.prod(shape) == 1:
-        array = np.array([bytes(raw)], BYTES).reshape(shape)
-    else:
-        raise BadInput(f"{subject} takes {math.prod(shape)} strings, but a body without JSON is one.")
-    return Batch({name: array}, _records({name: array}))
-
-
-def _inferred(raw: bytes | memoryview, datatype: Datatype, spec: TensorSpec, subject: str) -> Sequence[int]:
-    """Shape of raw bytes, which for BYTES are one element, without its length."""
-    shape = (None,) if spec.shape is None else spec.shape
-    free = [number for number, size in enumerate(shape) if size is None]
-    if len(free) > 1:
-        raise BadInput(f"{subject} has the shape {shape_text(shape)}: a body without JSON can't tell it.")
-    items = 1 if datatype.item_bytes is None else len(raw) // datatype.item_bytes
-    sizes = [1 if size is None else size for size in shape]
-    others = math.prod(sizes)
-    if free and others:
-        if datatype.item_bytes and len(raw) % (whole := others * datatype.item_bytes):
-            raise BadInput(
-                f"{subject} has {len(raw)} bytes, which are no whole number of records of {whole} bytes."
-            )
-        sizes[free[0]] = items // others
-    return sizes
 
 
 def _records(inputs: Mapping[str, npt.NDArray[Any]]) -> int:

@@ -52,8 +52,6 @@ def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> In
         return _RequestReader(body, memoryview(b""), budget).read()
     if json_size > len(body):
         raise BadInput(f"The body has {len(body)} bytes, but its JSON is said to have {json_size}.")
-    if not json_size:
-        return InferRequest(raw=body, parameters={BINARY_DATA_OUTPUT: True})
     return _RequestReader(body[:json_size], memoryview(body)[json_size:], budget).read()
 
 

@@ -143,20 +143,6 @@ def test_binary_data_stands_behind_the_json_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected"), [((None, 2), (3, 2)), ((3, 2), (3, 2)), (None, (6,)), ((2, None), (2, 3))]
-)
-def test_a_body_without_json_is_the_only_input(
-    shape: tuple[int | None, ...] | None, expected: tuple[int, ...]
-) -> None:
-    """The one dimension that is free follows from its size."""
-    array = np.arange(6, dtype=np.float32)
-
-    batch = read_request(array.tobytes(), 0, MemoryBudget()).batch(signature(shape=shape))
-
-    np.testing.assert_array_equal(batch.inputs["x"], array.reshape(expected))
-
-
-@pytest.mark.parametrize(
     ("document", "sentence"),
     [
         (b"", "The body is not JSON"),
@@ -305,11 +291,8 @@ def test_an_output_that_json_does_not_carry_is_refused(
 
 @given(st.binary(max_size=200), st.none() | st.integers(0, 220))
 def test_no_body_is_more_than_refused(body: bytes, json_size: int | None) -> None:
-    try:
+    with pytest.raises(BadInput):
         read_request(body, json_size, MemoryBudget()).batch(signature())
-    except BadInput:
-        return
-    assert json_size == 0
 
 
 @pytest.mark.parametrize(

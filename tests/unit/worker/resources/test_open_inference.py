@@ -8,7 +8,6 @@ from typing import Any
 import falcon.testing
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from support.deployments import deployment
 from tfs_proxy.serving.script.script_model import load_script_model
@@ -246,46 +245,6 @@ def test_a_body_of_the_protocol_as_plain_json(make_front: Any) -> None:
     front = make_front("def input_handler(data, context):\n    return data.read()\n", body=ANSWERED)
     front.post(request(), Content_Type="application/json")
     assert front.upstream.calls[0].body == request()
-
-
-def test_a_body_without_json_is_answered_in_binary(front: Any) -> None:
-    """All outputs follow the JSON whose size the header says, as Triton has it."""
-    front.says.body = ANSWERED
-    result = post(front, np.array([1, 3], "<f4").tobytes(), Inference_Header_Content_Length="0")
-
-    assert (result.status_code, result.headers["content-type"]) == (200, "application/octet-stream")
-    size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
-    assert json.loads(result.content[:size])["outputs"][0]["parameters"] == {"binary_data_size": 8}
-    assert np.frombuffer(result.content[size:], "<f4").tolist() == [2.5, 3.5]
-
-
-@pytest.mark.parametrize("shape", [(1,), (None,), (None, 1), ()])
-def test_a_string_without_json(front: Any, shape: tuple[int | None, ...]) -> None:
-    """The body is the string itself, with no length before it."""
-    front.says.body = ANSWERED
-    spec = TensorSpec("x", "DT_STRING", shape)
-    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
-
-    assert post(front, b"\x01\0\0\0", Inference_Header_Content_Length="0").status_code == 200
-    array = front.upstream.calls[0].batch.inputs["x"]
-    assert (array.shape, array.ravel().tolist()) == (tuple(size or 1 for size in shape), [b"\x01\0\0\0"])
-
-
-@pytest.mark.parametrize(
-    ("dtype", "shape", "says"),
-    [
-        ("DT_FLOAT", (None, 3), "has 5 bytes, which are no whole number of records of 12 bytes."),
-        ("DT_STRING", (2,), "takes 2 strings, but a body without JSON is one."),
-    ],
-)
-def test_what_a_body_without_json_can_not_be(
-    front: Any, error_of: ErrorOf, dtype: str, shape: tuple[int | None, ...], says: str
-) -> None:
-    """The bytes can't be shared out among records, nor among strings."""
-    spec = TensorSpec("x", dtype, shape)
-    front.upstream.signatures = {"serving_default": replace(SIGNATURE, inputs={"x": spec})}
-    result = post(front, b"12345", Inference_Header_Content_Length="0")
-    assert error_of(result) == f'The input "x" {says}'
 
 
 def test_a_signature_by_its_parameter(front: Any, error_of: ErrorOf) -> None:
