@@ -145,7 +145,7 @@ class Services:
                 "Only ModelConfigList is currently supported"
             )
         # NOTE: here, unlike in a file, TF Serving refuses a model without a platform.
-        sources = model_config.from_message(request.config, self._catalog.names, default_platform="")
+        sources = model_config.from_message(request.config, default_platform="")
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
         with self._lifecycle.turn(context.is_active):

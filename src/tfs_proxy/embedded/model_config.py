@@ -5,7 +5,7 @@ docs/reference/tensorflow-serving.md has the meaning of the batching parameters.
 
 import posixpath
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +22,6 @@ from tfs_proxy.wire.protos import POOL, BatchingParameters, ModelConfig, ModelSe
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 _PLATFORM = "tensorflow"
-_TENSORFLOW_TYPE = 1
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -75,11 +74,11 @@ def from_flags(flags: ModelServerFlags) -> tuple[ModelSource, ...]:
     return (ModelSource(flags.model_name, path),)
 
 
-def again_from_file(path: str, served: Collection[str]) -> tuple[ModelSource, ...]:
-    """The models of a config file that is read again while those named ``served`` are.
+def again_from_file(path: str) -> tuple[ModelSource, ...]:
+    """The models of a config file that is read again.
 
     Raises SettingsError if it can't be read, ServingError if it lists no models, since a file that is
-    being written is empty for a moment, or changes the platform of one that is served.
+    being written is empty for a moment.
     """
     config = read_text(path, ModelServerConfig())
     if config.WhichOneof("config") != "model_config_list":
@@ -88,7 +87,7 @@ def again_from_file(path: str, served: Collection[str]) -> tuple[ModelSource, ..
             "Cannot transition to requested config. It is only legal to transition from one ModelConfigList "
             "to another.",
         )
-    return from_message(config, served)
+    return from_message(config)
 
 
 def read_text(path: str, message: AnyMessage) -> AnyMessage:
@@ -109,13 +108,8 @@ def read_text(path: str, message: AnyMessage) -> AnyMessage:
         ) from error
 
 
-def from_message(
-    config: ModelServerConfig, served: Collection[str] = (), *, default_platform: str = _PLATFORM
-) -> tuple[ModelSource, ...]:
-    """The models of a ModelServerConfig; ``served`` names those that are loaded as of TensorFlow's platform.
-
-    Raises ServingError with TF Serving's text if one can't be served.
-    """
+def from_message(config: ModelServerConfig, *, default_platform: str = _PLATFORM) -> tuple[ModelSource, ...]:
+    """The models of a ModelServerConfig. Raises ServingError in TF Serving's words if one can't be served."""
     if config.WhichOneof("config") == "custom_model_config":
         raise ServingError(
             GrpcCode.INVALID_ARGUMENT, "Missing custom_model_config_loader in ServerCore Options"
@@ -127,7 +121,14 @@ def from_message(
             raise invalid(f"Illegal to list model {source.name} multiple times in config list")
         names.add(source.name)
     for model in config.model_config_list.config:
-        _check_platform(model.name, _platform(model) or default_platform, served)
+        platform = model.model_platform or default_platform
+        if not platform:
+            raise invalid(
+                "Illegal setting neither ModelServerConfig::model_type (deprecated) "
+                "nor ModelServerConfig::model_platform."
+            )
+        if platform != _PLATFORM:
+            raise invalid(f"Model {model.name} requests unsupported platform {platform}")
     return tuple(sources)
 
 
@@ -149,38 +150,6 @@ def _source(config: ModelConfig) -> ModelSource:
         specific=tuple(wanted.specific.versions),
     )
     return ModelSource(config.name, config.base_path, policy, dict(config.version_labels))
-
-
-def _check_platform(name: str, platform: str, served: Collection[str]) -> None:
-    """Raises ServingError unless a model's platform is TensorFlow's, which all that are served have."""
-    if not platform:
-        raise invalid(
-            "Illegal setting neither ModelServerConfig::model_type (deprecated) "
-            "nor ModelServerConfig::model_platform."
-        )
-    if platform == _PLATFORM:
-        return
-    if name in served:
-        raise invalid(
-            f"Illegal to change a model's platform. For model {name} platform was {_PLATFORM} "
-            f"and new platform requested is {platform}"
-        )
-    raise invalid(f"Model {name} requests unsupported platform {platform}")
-
-
-def _platform(config: ModelConfig) -> str:
-    """The platform that a model names, by either field; "" if by none. Raises ServingError."""
-    kind = int(config.model_type)
-    if not kind:
-        return config.model_platform
-    if config.model_platform:
-        raise invalid(
-            "Illegal setting both ModelServerConfig::model_type (deprecated) "
-            "and ModelServerConfig::model_platform."
-        )
-    if kind != _TENSORFLOW_TYPE:
-        raise invalid(f"ModelServerConfig::model_type choice {kind} not supported.")
-    return _PLATFORM
 
 
 OWN_FILE = "batching_params.pbtxt"

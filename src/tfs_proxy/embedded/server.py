@@ -192,7 +192,7 @@ class Server:
         seconds = self._flags.model_config_file_poll_wait_seconds
         while path and seconds > 0 and not self._stopping.wait(seconds):
             try:
-                sources = model_config.again_from_file(path, self._catalog.names)
+                sources = model_config.again_from_file(path)
                 with self._lifecycle.turn():
                     self._lifecycle.reload(sources)
             except (SettingsError, ServingError) as error:
