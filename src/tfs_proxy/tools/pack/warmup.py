@@ -19,7 +19,6 @@ from tfs_proxy.model.graph_inputs import GraphInputs, read_graph_inputs
 from tfs_proxy.model.openapi.examples import sample_string
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.model.report.served import Served
-from tfs_proxy.model.report.serving_flags import ServingFlags
 from tfs_proxy.model.saved_model import read_saved_model
 from tfs_proxy.serving.upstream.binary import request_message
 from tfs_proxy.settings.settings import Settings
@@ -39,30 +38,12 @@ from tfs_proxy.wire import protos
 from tfs_proxy.wire.dtypes import array_type
 from tfs_proxy.wire.error_body import error_text
 
-FLAG = "batching_parameters_file"
 MOST_SIZES = 64
 """Limit of recorded sizes: a version is loaded only after it has answered every request."""
 
 
 def batch_sizes(settings: Settings) -> tuple[int, ...]:
-    """Sizes that the user's batching file allows, else all up to the largest; 1 without batching.
-
-    Raises SettingsError if the file can't be read.
-    """
-    own_file = ServingFlags(settings.extra_args).value(FLAG)
-    if own_file:
-        from google.protobuf import text_format
-
-        from tfs_proxy.wire.protos import POOL, BatchingParameters
-
-        try:
-            text = Path(own_file).read_text(encoding="utf-8")
-            parameters = text_format.Parse(text, BatchingParameters(), descriptor_pool=POOL)
-        except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
-            raise SettingsError(f"--{FLAG}={own_file} can't be read: {error}.") from None
-        allowed = tuple(sorted({size for size in parameters.allowed_batch_sizes if size > 0}))[:MOST_SIZES]
-        if allowed:
-            return allowed
+    """All sizes up to the largest, or powers of two if they are many; 1 without batching."""
     if not settings.enable_batching:
         return (1,)
     most = settings.max_batch_size

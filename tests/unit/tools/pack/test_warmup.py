@@ -1,7 +1,5 @@
 """The requests that `pack --warmup` makes from a signature, and the batch sizes that the settings allow."""
 
-from pathlib import Path
-
 import pytest
 
 from tfs_proxy.model.graph_inputs import GraphInputs
@@ -65,17 +63,6 @@ def test_a_request_is_bounded() -> None:
 )
 def test_batch_sizes_are_those_of_the_settings(environ: dict[str, str], expected: tuple[int, ...]) -> None:
     assert batch_sizes(Settings.from_env(environ)) == expected
-
-
-def test_allowed_batch_sizes_are_read(tmp_path: Path) -> None:
-    file = tmp_path / "batching.pbtxt"
-    file.write_text("max_batch_size { value: 32 } allowed_batch_sizes: 8 allowed_batch_sizes: 32")
-    environ = {"SAGEMAKER_TFS_EXTRA_ARGS": f"--batching_parameters_file={file}"}
-    assert batch_sizes(Settings.from_env(environ)) == (8, 32)
-
-    file.write_text("nonsense {")
-    with pytest.raises(SettingsError, match="can't be read"):
-        batch_sizes(Settings.from_env(environ))
 
 
 def test_more_requests_than_a_model_server_takes_are_refused() -> None:
