@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -128,28 +127,17 @@ class Loader:
         """Load, and warm up. Raises ServingError."""
         self.prepare()
         log.info("Loading servable version {name: %s version: %d} from %s", name, version, folder)
-        began = perf_counter()
-        code = GrpcCode.INTERNAL
-        try:
-            backend = self._backend(folder)
-            code = GrpcCode.OK
-        except ServingError as error:
-            code = error.code
-            raise
-        finally:
-            self._metrics.load(str(folder), code, perf_counter() - began)
+        backend = self._backend(folder)
         check_methods = self._flags.enable_signature_method_name_check
         servable = LoadedServable(
             name, version, backend.signatures, backend, self._metrics, check_methods=check_methods
         )
         if self._flags.enable_model_warmup and (folder / WARMUP_FILE).exists():
-            began = perf_counter()
             try:
                 count = warm_up(servable, folder)
             except BaseException:
                 backend.close()
                 raise
-            self._metrics.warmup(str(folder), perf_counter() - began)
             log.info("Warmed up {name: %s version: %d} with %d requests", name, version, count)
         return servable
 

@@ -111,17 +111,6 @@ def test_recorded_requests_warm_a_model_up(warmed: EmbeddedServer) -> None:
     assert "not found in request" in warmed.state("bad")
 
 
-def test_loads_and_warm_ups_are_counted(warmed: EmbeddedServer, warmed_models: Path) -> None:
-    """A load counts as one whatever the requests behind it do; a warm-up counts where it went well."""
-    metrics = ask(warmed, "/monitoring/prometheus/metrics")[1].decode()
-    loads, warmed_up = ":tensorflow:cc:saved_model:load_attempt_count", "model_warmup_latency_count"
-    for name in RECORDS:
-        path = warmed_models / name / "1"
-        assert f'{loads}{{model_path="{path}",status="success"}} 1\n' in metrics
-        counted = f':tensorflow:serving:{warmed_up}{{model_path="{path}",status="OK"}} 1\n' in metrics
-        assert counted == ('"AVAILABLE"' in warmed.state(name))
-
-
 @pytest.mark.parametrize(
     ("name", "outcome"),
     [

@@ -93,8 +93,8 @@ def plan_for(signature: ServableSignature, method: str) -> Plan:
     return Plan(replace(signature.inputs[_INPUTS], data_type=DataType.DT_STRING), fetches)
 
 
-def serialized(examples: Input, servable: LoadedServable, budget: MemoryBudget) -> Array:
-    """The examples of an Input as a string tensor, its context put in front of each; they are counted.
+def serialized(examples: Input, budget: MemoryBudget) -> Array:
+    """The examples of an Input as a string tensor, its context put in front of each.
 
     Raises ServingError if there are none, and PayloadTooLarge if the copies of the context are too large.
     """
@@ -109,7 +109,6 @@ def serialized(examples: Input, servable: LoadedServable, budget: MemoryBudget) 
         raise invalid("Input is empty.")
     tensor = np.empty(len(lines), object)
     tensor[:] = lines
-    servable.count_examples(len(lines))
     return tensor
 
 
@@ -120,7 +119,7 @@ class ExampleRun:
         self, servable: LoadedServable, signature: str, method: str, examples: Input, budget: MemoryBudget
     ) -> None:
         self._plan = plan_for(signature_for(servable, signature, method), method)
-        self._examples = serialized(examples, servable, budget)
+        self._examples = serialized(examples, budget)
         api = "Classify" if method == CLASSIFY_METHOD else "Regress"
         self.runner = servable.tensor_runner([self._plan.feed], self._plan.names, api)
 
@@ -204,7 +203,7 @@ def multi_inference(
             )
         signature = signature_for(servable, name, task.method_name)
         plans.append(plan_for(signature, task.method_name))
-    examples = serialized(request.input, servable, budget)
+    examples = serialized(request.input, budget)
     outputs = _run_together(servable, plans, examples)
     answer = MultiInferenceResponse()
     for task, plan in zip(request.tasks, plans, strict=True):

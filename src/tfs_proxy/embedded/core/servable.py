@@ -272,9 +272,6 @@ class LoadedServable:
         key = (f"{api} of {', '.join(feed.name for feed in feeds)}", fetches)
         return self._runners.get(key) or self._new_runner(key, feeds, fetches, api)
 
-    def count_examples(self, count: int) -> None:
-        self._metrics.examples(self.name, count)
-
     def _new_runner(
         self, key: tuple[str, tuple[str, ...]], inputs: Sequence[Tensor], fetches: Sequence[str], api: str
     ) -> Runner:
