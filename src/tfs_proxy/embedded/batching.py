@@ -12,7 +12,6 @@ from tfs_proxy.embedded.model_config import BatchOptions
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.session import SessionBackend
 from tfs_proxy.values.resources import available_resources
-from tfs_proxy.wire.protos.tensors import FLOAT8, QUANTIZED, SMALL
 
 MAX_QUEUES = 64
 """Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
@@ -22,10 +21,6 @@ MAX_EXTRA_FUNCTIONS = 64
 
 _UNSHARED_OPS = frozenset({"Iterator", "IteratorV2"})
 """Ops whose state, set up at load, a function does not share: models with one run unbatched."""
-
-_UNJOINED_TYPES = frozenset({*QUANTIZED, *FLOAT8, *SMALL})
-"""Types that the batch op can't join: quantized ones, floats of eight bits, integers of four bits and less.
-Calls with one run unbatched."""
 
 _OF_THE_OP = re.compile(
     r"^(?:\{\{function_node [^}]*\}\} )+"
@@ -85,8 +80,7 @@ class BatchingBackend:
         direct = self._backend.prepare(feeds, fetches)
         if not fetches or (extra and self._extra >= MAX_EXTRA_FUNCTIONS):
             return direct
-        kinds = {kind.as_datatype_enum for kind in self._scheduler.kinds([*feeds, *fetches])}
-        if self._backend.op_types & _UNSHARED_OPS or kinds & _UNJOINED_TYPES:
+        if self._backend.op_types & _UNSHARED_OPS:
             return direct
         batched = BatchCall(self._scheduler, feeds, fetches, direct)
         self._extra += extra

@@ -27,10 +27,9 @@ from tfs_proxy.embedded.tensorflow import explain, runtime
 from tfs_proxy.embedded.tensorflow.explain import explained
 from tfs_proxy.embedded.tensorflow.shape_guard import compiles, op_types, ops_outside
 from tfs_proxy.values.resources import available_resources
-from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.protos import MetaGraphDef, SignatureDef
-from tfs_proxy.wire.protos.tensors import QUANTIZED
+from tfs_proxy.wire.protos.tensors import numpy_type
 
 log = logging.getLogger(__name__)
 
@@ -181,9 +180,6 @@ def _run(session: Any, feeds: Mapping[str, Array], target: str) -> None:
 
 _CALLERS_THREAD = -1
 
-_INWARD = frozenset({DataType.DT_RESOURCE, DataType.DT_VARIANT})
-"""Types of handles and lists, which have no value outside of a graph."""
-
 
 def session_config(flags: ModelServerFlags) -> "runtime.ConfigProto":
     """TF Serving's session options: one pass of the graph optimiser, threads as asked.
@@ -251,18 +247,10 @@ class SessionBackend:
             except Exception as error:
                 raise self._explained(error) from error
 
-        numbers = [kind.as_datatype_enum for kind in runtime.kinds_of(self.graph, fetches)]
-        for number in _INWARD & set(numbers):
-            raise invalid(f"Failed to write JSON value for tensor type: {type_name(number)}")
-        kinds = [QUANTIZED.get(number) for number in numbers]
-        if not any(kinds):
-            return call
-
-        def typed(arrays: Sequence[Array]) -> Sequence[Array]:
-            outputs = zip(call(arrays), kinds, strict=True)
-            return [output.view(kind) if kind else output for output, kind in outputs]
-
-        return typed
+        for number in (kind.as_datatype_enum for kind in runtime.kinds_of(self.graph, fetches)):
+            if numpy_type(number) is None:
+                raise invalid(f"Failed to write JSON value for tensor type: {type_name(number)}")
+        return call
 
     def _explained(self, error: Exception) -> ServingError:
         return explained(from_tensorflow(error), has_variables=self._has_variables)

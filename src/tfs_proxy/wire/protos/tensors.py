@@ -24,35 +24,7 @@ from tfs_proxy.wire.protobuf_writer import Piece, field, memory, message_field, 
 if TYPE_CHECKING:
     from tfs_proxy.wire.protos import TensorProto
 
-QUANTIZED: dict[int, np.dtype[Any]] = {
-    DataType.DT_QINT8: np.dtype([("qint8", np.int8)]),
-    DataType.DT_QUINT8: np.dtype([("quint8", np.uint8)]),
-    DataType.DT_QINT32: np.dtype([("qint32", np.int32)]),
-    DataType.DT_QINT16: np.dtype([("qint16", np.int16)]),
-    DataType.DT_QUINT16: np.dtype([("quint16", np.uint16)]),
-}
-"""Types of whole numbers that mean others: TensorFlow's Python has them as fields of these names."""
-
-FLOAT8: frozenset[int] = frozenset(
-    {
-        DataType.DT_FLOAT8_E5M2,
-        DataType.DT_FLOAT8_E4M3FN,
-        DataType.DT_FLOAT8_E4M3FNUZ,
-        DataType.DT_FLOAT8_E4M3B11FNUZ,
-        DataType.DT_FLOAT8_E5M2FNUZ,
-    }
-)
-SMALL: Mapping[int, np.dtype[Any]] = {
-    DataType.DT_INT4: np.dtype(np.int8),
-    DataType.DT_UINT4: np.dtype(np.uint8),
-    DataType.DT_INT2: np.dtype(np.int8),
-    DataType.DT_UINT2: np.dtype(np.uint8),
-}
-"""Types of two and four bits, one element a byte, with what they are widened to."""
-
-_NUMPY_TYPES: Mapping[int, np.dtype[Any]] = {**dtypes.NUMPY_TYPES, **QUANTIZED}
-_NUMBERS = {kind: number for number, kind in _NUMPY_TYPES.items()}
-_OF_ML_DTYPES: frozenset[int] = frozenset({DataType.DT_BFLOAT16, *FLOAT8, *SMALL})
+_NUMBERS = {kind: number for number, kind in dtypes.NUMPY_TYPES.items()}
 _ML_DTYPES = "ml_dtypes"
 
 DTYPE = 1
@@ -61,7 +33,6 @@ CONTENT = 4
 STRINGS = 8
 _WHOLE = 7
 _HALVES = 13
-_FLOAT8S = 18
 
 FIXED_LISTS: Mapping[int, int] = {
     DataType.DT_FLOAT: 5,
@@ -73,8 +44,16 @@ FIXED_LISTS: Mapping[int, int] = {
 """Types whose packed list is the array's own memory, with that list's field number."""
 
 _VARINT_LISTS: Mapping[int, int] = {
-    **dict.fromkeys((DataType.DT_INT32, DataType.DT_UINT8, DataType.DT_INT16, DataType.DT_INT8), _WHOLE),
-    **dict.fromkeys((DataType.DT_UINT16, *QUANTIZED, *SMALL), _WHOLE),
+    **dict.fromkeys(
+        (
+            DataType.DT_INT32,
+            DataType.DT_UINT8,
+            DataType.DT_INT16,
+            DataType.DT_INT8,
+            DataType.DT_UINT16,
+        ),
+        _WHOLE,
+    ),
     DataType.DT_INT64: 10,
     DataType.DT_UINT32: 16,
     DataType.DT_UINT64: 17,
@@ -93,25 +72,18 @@ _PAIRS: dict[int, np.dtype[Any]] = {
 
 
 def numpy_type(data_type: int) -> np.dtype[Any] | None:
-    """Numpy type of a TensorProto.dtype; None if there is none.
-
-    The ml_dtypes package is imported for the first of its types, and not before: it takes 2 MB.
-    """
-    kind = _NUMPY_TYPES.get(data_type)
-    return _types_of_ml_dtypes().get(data_type) if kind is None and data_type in _OF_ML_DTYPES else kind
+    """Numpy type of a TensorProto.dtype; None if there is none, as for quantized numbers."""
+    return _bfloat16() if data_type == DataType.DT_BFLOAT16 else dtypes.NUMPY_TYPES.get(data_type)
 
 
 @cache
-def _types_of_ml_dtypes() -> Mapping[int, np.dtype[Any]]:
-    """Types of ml_dtypes; none if it is not installed."""
-    types = {}
+def _bfloat16() -> np.dtype[Any] | None:
+    """Numpy type of ml_dtypes, which is imported for the first such array; None if it is not installed."""
     with suppress(ImportError):
         import ml_dtypes
 
-        for data_type in _OF_ML_DTYPES:
-            with suppress(AttributeError):
-                types[data_type] = np.dtype(getattr(ml_dtypes, data_type_name(data_type)[3:].lower()))
-    return types
+        return np.dtype(ml_dtypes.bfloat16)
+    return None
 
 
 def data_type_of(array: npt.NDArray[Any]) -> int:
@@ -121,8 +93,8 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
     """
     kind = array.dtype.newbyteorder("=")
     number = _NUMBERS.get(kind)
-    if number is None and _ML_DTYPES in sys.modules:  # else there are no arrays of its types
-        number = next((number for number, known in _types_of_ml_dtypes().items() if known == kind), None)
+    if number is None and _ML_DTYPES in sys.modules and kind == _bfloat16():  # else there are no such arrays
+        number = DataType.DT_BFLOAT16
     if number is not None:
         return number
     if array.dtype.kind in "SU":
@@ -207,13 +179,9 @@ def _packed_strings(content: bytes, count: int) -> list[bytes]:
 
 
 def _listed(tensor: "TensorProto", kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-    if tensor.dtype in FLOAT8:
-        return _filled(np.frombuffer(tensor.float8_val, kind), count)
     numbers = getattr(tensor, tensor.DESCRIPTOR.fields_by_number[_LISTS[tensor.dtype]].name)
     if tensor.dtype in _BITS:
         values = np.fromiter(numbers, _INT32).astype(np.uint16).view(kind)
-    elif tensor.dtype in QUANTIZED:
-        values = np.fromiter(numbers, _INT32).astype(kind[0]).view(kind)
     elif tensor.dtype in _NARROW:
         values = np.fromiter(numbers, _INT32).astype(kind)
     elif pair := _PAIRS.get(tensor.dtype):
@@ -280,12 +248,6 @@ def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
         return message_field(FIXED_LISTS[data_type], [memory(array)])
     if data_type in _BITS:
         return message_field(_HALVES, [_varints(np.ascontiguousarray(array).reshape(-1).view(np.uint16))])
-    if data_type in FLOAT8:
-        return message_field(_FLOAT8S, [memory(array)])
-    if data_type in QUANTIZED:
-        array = array.view(array.dtype[0])
-    elif data_type in SMALL:
-        array = array.astype(SMALL[data_type])
     return message_field(_VARINT_LISTS[data_type], [_varints(array)])
 
 
