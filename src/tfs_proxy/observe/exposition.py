@@ -15,7 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
-from tfs_proxy.observe.metric import MeasuredMetric, MetricKind, escaped
+from tfs_proxy.observe.metric import MeasuredMetric, MetricKind
+from tfs_proxy.values.names import utf8
 from tfs_proxy.wire.media_types import OPEN_METRICS
 
 _END = b"# EOF\n"
@@ -114,6 +115,11 @@ def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
     for server, text in texts.items():
         _Reader(families, f'{label}="{escaped(server)}"' if label else "", label).read(text)
     return [family for name, family in families.items() if name == family.name and family.samples]
+
+
+def escaped(value: str) -> str:
+    """Write the value of a label."""
+    return utf8(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 @lru_cache(4096)

@@ -9,8 +9,6 @@ from operator import add
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfs_proxy.values.names import utf8
-
 Labels = tuple[str, ...]
 Points = Mapping[Labels, float]
 """Values by combination of labels, in the order of the metric's ``labels``."""
@@ -99,8 +97,3 @@ def added_up(measured: Iterable[MeasuredMetric]) -> list[MeasuredMetric]:
         for labels, value in (metric.points or {}).items():
             points[name][labels] = points[name].get(labels, 0) + value
     return [replace(first, points=points.get(name)) for name, first in firsts.items()]
-
-
-def escaped(value: str) -> str:
-    """Write the value of a label."""
-    return utf8(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

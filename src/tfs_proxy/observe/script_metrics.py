@@ -17,8 +17,7 @@ from pathlib import Path
 
 from prometheus_client.mmap_dict import MmapedDict
 
-from tfs_proxy.observe.exposition import MergedFamily, merged, number
-from tfs_proxy.observe.metric import escaped
+from tfs_proxy.observe.exposition import MergedFamily, escaped, merged, number
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import utf8
 from tfs_proxy.values.processes import has_ended
