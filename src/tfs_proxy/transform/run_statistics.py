@@ -20,8 +20,6 @@ MAX_LISTED_FAILURES = 1000
 
 TERMINAL_SECONDS = 0.25
 LOG_SECONDS = 10.0
-BAR_CHARACTERS = 20
-SHORTEST_BAR_CHARACTERS = 5
 
 
 class BadRecord(Struct, frozen=True):
@@ -194,7 +192,7 @@ def shown_progress(statistics: RunStatistics, stream: TextIO) -> Iterator[None]:
 
     def redraw(end: str = "") -> None:
         # No wider than the terminal, because a wrapped line can't be redrawn.
-        stream.write(f"\r\x1b[K{fitted(statistics, shutil.get_terminal_size().columns - 1)}{end}")
+        stream.write(f"\r\x1b[K{line(statistics)[: shutil.get_terminal_size().columns - 1]}{end}")
         stream.flush()
 
     def show_often() -> None:
@@ -210,18 +208,6 @@ def shown_progress(statistics: RunStatistics, stream: TextIO) -> Iterator[None]:
         thread.join()
         if on_terminal:
             redraw("\n")
-
-
-def fitted(statistics: RunStatistics, columns: int) -> str:
-    """The progress line with a bar as long as ``columns`` characters allow, or without one."""
-    text = line(statistics)
-    bar_characters = min(BAR_CHARACTERS, columns - len(text) - len("[] "))
-    if bar_characters < SHORTEST_BAR_CHARACTERS:
-        return text[:columns]
-    workload = statistics.workload
-    done = workload.finished_bytes + _transferred(statistics)
-    share = min(done / workload.bytes, 1.0) if workload.bytes else 1.0
-    return f"[{'#' * round(share * bar_characters):<{bar_characters}}] {text}"
 
 
 def line(statistics: RunStatistics) -> str:

@@ -40,15 +40,8 @@ class HttpResponse(Struct, frozen=True):
     """True if the connection can carry another request."""
 
     @classmethod
-    def error(
-        cls,
-        status: int,
-        text: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        keeps_connection: bool = True,
-    ) -> "HttpResponse":
-        return cls(status, error_body(text), headers or {}, keeps_connection)
+    def error(cls, status: int, text: str, *, headers: Mapping[str, str] | None = None) -> "HttpResponse":
+        return cls(status, error_body(text), headers or {})
 
     def header(self, name: str) -> str | None:
         return header_of(self.headers, name)

@@ -8,14 +8,13 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from types import MappingProxyType
 from urllib.parse import quote, unquote
 from zlib import crc32
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfs_proxy.observe.logs.entry import EntryHandler, LogEntry, entry_handler
+from tfs_proxy.observe.logs.entry import LogEntry, entry_handler
 from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_counts import LOGGED, FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
@@ -32,7 +31,6 @@ GRPC_PREFIX = f'{_NGINX_START} "$sent_trailer_grpc_message$sent_http_grpc_messag
 """Beginning of a call's line; one of two variables has its message, and nginx writes ``-`` for the other."""
 
 LONGEST_PATH = 300
-NOTHING: Mapping[str, object] = MappingProxyType({})
 _HASHES = 2**32
 _LINE = re.compile(LOGGED + rb"(" + PLAIN_ID.encode() + rb') ([!-~]*) ([!-~]*) "([^"]*)" (.*)', re.DOTALL)
 
@@ -85,18 +83,15 @@ class RequestLine(Struct, frozen=True):
 class RequestLog:
     """Log of the requests that ``wanted`` asks for, from the level of the log on."""
 
-    def __init__(self, wanted: AccessLog, handler: EntryHandler | None = None) -> None:
+    def __init__(self, wanted: AccessLog) -> None:
         self._wanted = wanted
-        self._handler = handler or entry_handler()
+        self._handler = entry_handler()
 
-    def show(
-        self, line: RequestLine, process: str, pid: int | None = None, more: Mapping[str, object] = NOTHING
-    ) -> None:
-        """Log a request that ``process`` has answered, with ``more`` fields, if ``wanted`` asks for it."""
+    def show(self, line: RequestLine, process: str, pid: int | None = None) -> None:
+        """Log a request that ``process`` has answered, if ``wanted`` asks for it."""
         if not is_shown(line, self._wanted):
             return
         entry = line.entry(process, pid)
-        entry = replace(entry, fields={**entry.fields, **more})
         if logging.getLogger().isEnabledFor(getattr(logging, entry.level.upper())):
             self._handler.write(entry)
 

@@ -99,10 +99,10 @@ class LogConfig(Struct, frozen=True):
 TEXT = LogConfig()
 
 
-def set_level(level: str, loggers: tuple[str, ...] = ("", "gunicorn.error")) -> None:
+def set_level(level: str) -> None:
     """Log from this level on; libraries that would log credentials stay quiet."""
-    for name in loggers:
-        logging.getLogger(name or None).setLevel(level.upper())
+    for name in (None, "gunicorn.error"):
+        logging.getLogger(name).setLevel(level.upper())
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
 

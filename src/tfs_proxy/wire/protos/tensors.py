@@ -82,7 +82,8 @@ def _bfloat16() -> np.dtype[Any] | None:
     with suppress(ImportError):
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return kind
     return None
 
 
