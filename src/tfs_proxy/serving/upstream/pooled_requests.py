@@ -8,7 +8,8 @@ generators, and options beyond params, data, json, headers and timeout.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from http.client import responses
 from io import BytesIO
@@ -66,6 +67,18 @@ class PooledRequests:
 
         requests.api.request = requests.request = request
         Session.get_adapter = get_adapter  # type: ignore[assignment,method-assign]
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Install for the length of a block."""
+        plain_request = requests.api.request
+        plain_adapter = Session.get_adapter
+        self.install()
+        try:
+            yield
+        finally:
+            requests.api.request = requests.request = plain_request
+            Session.get_adapter = plain_adapter  # type: ignore[method-assign]
 
     def send(self, prepared: PreparedRequest, timeout: Any) -> Response | None:
         """Answer a prepared request; None if it is none of ours, or an odd one.

@@ -147,20 +147,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@contextmanager
-def installed(pool: PooledRequests) -> Iterator[None]:
-    """Takes over `requests` for the length of a block."""
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name in (
-            (requests.api, "request"),
-            (requests, "request"),
-            (requests.Session, "get_adapter"),
-        ):
-            patch.setattr(owner, name, getattr(owner, name))  # put back at the end
-        pool.install()
-        yield
-
-
 def fresh(options: dict[str, Any]) -> dict[str, Any]:
     """Options with a file that nobody has read."""
     return {**options, "data": io.BytesIO(b"content")} if options.get("data") is io.BytesIO else options
@@ -171,14 +157,14 @@ def fresh(options: dict[str, Any]) -> dict[str, Any]:
 def test_it_is_what_requests_does(server: Server, pool: PooledRequests, name: str, path: str) -> None:
     """Both the server and the caller see the same with the pool and without it."""
     want = asked(server.url + path, **fresh(CASES[name]))
-    with installed(pool):
+    with pool.installed():
         given = asked(server.url + path, **fresh(CASES[name]))
     assert given == want
 
 
 def test_connections_are_shared(server: Server, pool: PooledRequests) -> None:
     """Calls of the functions and of sessions share the kept connections; without the pool each has its own."""
-    with installed(pool):
+    with pool.installed():
         for _ in range(5):
             requests.post(server.url, data=b"x", timeout=5)
         session = requests.Session()
@@ -198,7 +184,7 @@ def test_connections_are_shared(server: Server, pool: PooledRequests) -> None:
 def test_a_sessions_own_ways_stay(server: Server, pool: PooledRequests) -> None:
     """Hooks, default headers, cookies and auth of a session are honoured."""
     called = []
-    with installed(pool), requests.Session() as session:
+    with pool.installed(), requests.Session() as session:
         session.headers["X-Session"] = "yes"
         session.auth = ("user", "word")
         session.hooks["response"].append(lambda response, **_: called.append(response.status_code))
@@ -210,7 +196,7 @@ def test_a_sessions_own_ways_stay(server: Server, pool: PooledRequests) -> None:
 
 def test_other_addresses_are_left_alone(server: Server, pool: PooledRequests) -> None:
     """Only our instances' addresses are served by the pool."""
-    with running_server() as other, installed(pool):
+    with running_server() as other, pool.installed():
         for _ in range(3):
             requests.post(other.url, data=b"x", timeout=5)
     assert len(other.connections) == 3
@@ -221,13 +207,13 @@ def test_errors_are_those_of_requests(server: Server, pool: PooledRequests) -> N
     """Too slow is a ReadTimeout, nobody there a ConnectionError, nonsense what requests says of it."""
     instances = [Instance(0, 1, 0, "")]
     rest = RestUpstream(instances, 5)
-    with installed(pool):
+    with pool.installed():
         with pytest.raises(requests.exceptions.ReadTimeout):
             requests.post(server.url + "?slow", data=b"x", timeout=0.2)
         with pytest.raises(requests.exceptions.InvalidHeader):
             requests.post(server.url, data=b"x", headers={"X": "a\r\nb"}, timeout=5)
         with pytest.raises(ValueError, match="timeout"):
             requests.post(server.url, data=b"x", timeout=0)
-    with installed(PooledRequests(instances, rest)), pytest.raises(requests.exceptions.ConnectionError):
+    with PooledRequests(instances, rest).installed(), pytest.raises(requests.exceptions.ConnectionError):
         requests.post("http://localhost:1/v1/models/m:predict", data=b"x", timeout=5)
     rest.close()
