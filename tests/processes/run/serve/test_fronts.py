@@ -21,6 +21,7 @@ from support.running import Answer
 from support.scraping import Scrape, counted, scrape
 from support.stack import Stack, serving
 from tfs_proxy.model.report.first_request import TRY
+from tfs_proxy.wire.header_names import NGINX_ID
 
 NGINX = pytest.param({}, id="nginx", marks=NEEDS_NGINX)
 GUNICORN = pytest.param(without_nginx(), id="gunicorn")
@@ -271,7 +272,7 @@ def test_refusals_are_json(stack: Stack, sent: bytes, statuses: set[int]) -> Non
     [
         ({INFERENCE_ID: "of-sagemaker", REQUEST_ID: "of-the-client"}, "of-sagemaker"),
         ({REQUEST_ID: "of-the-client"}, "of-the-client"),
-        ({INFERENCE_ID: "<a b>", REQUEST_ID: "x" * 129}, "[0-9a-f]{32}"),
+        ({INFERENCE_ID: "<a b>", REQUEST_ID: "x" * 129, NGINX_ID: "1 again"}, "[0-9a-f]{32}"),
         ({}, "[0-9a-f]{32}"),
     ],
     ids=["inference id", "request id", "hostile", "none"],

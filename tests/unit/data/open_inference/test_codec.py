@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import struct
 from typing import Any
 
 import numpy as np
@@ -10,18 +9,14 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays_of
 
-from tfs_proxy.data.open_inference.datatypes import DATATYPES, Datatype, from_raw, to_raw
+from tfs_proxy.data.open_inference.datatypes import DATATYPES, from_raw
 from tfs_proxy.data.open_inference.infer_codec import InferAnswer, write_answer
 from tfs_proxy.data.open_inference.infer_request import InferRequest
 from tfs_proxy.data.open_inference.json_request import read_request
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
-
-NUMBERS = [datatype for datatype in DATATYPES.values() if datatype.item_bytes is not None]
-SHAPES = arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 
 def signature(datatype: str = "DT_FLOAT", shape: tuple[int | None, ...] | None = (None, 2)) -> Signature:
@@ -48,60 +43,6 @@ def written(answer: InferAnswer) -> tuple[Any, bytes]:
     return json.loads(answer.body[:size]), answer.body[size:]
 
 
-@st.composite
-def tensors(draw: st.DrawFn) -> tuple[Datatype, npt.NDArray[Any]]:
-    """A datatype and an array that it carries, BF16 as float32 that bfloat16 has exactly."""
-    datatype = draw(st.sampled_from(NUMBERS))
-    shape = draw(SHAPES)
-    if datatype.name == "BF16":
-        bits = draw(arrays_of.arrays(np.uint16, shape))
-        return datatype, np.asarray((bits.astype(np.uint32) << 16).view(np.float32)).reshape(shape)
-    return datatype, draw(arrays_of.arrays(datatype.array, shape))
-
-
-@given(tensors())
-def test_raw_bytes_keep_every_bit(given_tensor: tuple[Datatype, npt.NDArray[Any]]) -> None:
-    """Numbers of every datatype, NaNs included, scalars and empty tensors."""
-    datatype, array = given_tensor
-    raw = bytes(to_raw(array, datatype))
-
-    read_back = from_raw(raw, datatype, array.shape, "x")
-
-    assert read_back.dtype == datatype.array
-    assert read_back.shape == array.shape
-    if datatype.name == "BF16":
-        np.testing.assert_array_equal(read_back, array)
-    else:
-        assert read_back.tobytes() == array.tobytes()
-
-
-@given(st.lists(st.binary(max_size=20), max_size=6))
-def test_raw_bytes_keep_strings(strings: list[bytes]) -> None:
-    """Any bytes, empty ones and zeros at the end included."""
-    array = np.array([*strings, None], object)[:-1]
-    raw = bytes(to_raw(array, DATATYPES["BYTES"]))
-
-    assert list(from_raw(raw, DATATYPES["BYTES"], [len(strings)], "x")) == strings
-    assert raw == b"".join(struct.pack("<I", len(string)) + string for string in strings)
-
-
-@given(tensors().filter(lambda given_tensor: given_tensor[0].has_json))
-def test_json_keeps_every_finite_number(given_tensor: tuple[Datatype, npt.NDArray[Any]]) -> None:
-    datatype, array = given_tensor
-    array = np.nan_to_num(array) if array.dtype.kind == "f" else array
-    specs = signature(datatype.tensorflow, None)
-    answered, _ = written(write_answer(InferRequest(), "m", "1", {"y": array}, specs))
-    (output,) = answered["outputs"]
-
-    request = read({"inputs": [{**output, "name": "x"}]})
-
-    assert output["datatype"] == datatype.name
-    assert output["shape"] == list(array.shape)
-    back = request.batch(specs).inputs["x"]
-    assert back.dtype == array.dtype
-    np.testing.assert_array_equal(back, array)
-
-
 @pytest.mark.parametrize(
     ("datatype", "data", "expected"),
     [("FP32", 3, 3.0), ("FP32", [3], 3.0), ("BYTES", "a", b"a"), ("BOOL", True, True), ("INT8", -3, -3)],
@@ -113,56 +54,23 @@ def test_a_scalar_is_a_plain_value_or_a_list_of_one(datatype: str, data: Any, ex
     assert request.inputs[0].array.item() == expected
 
 
-def test_binary_data_stands_behind_the_json_in_its_order() -> None:
-    """Both ways, and beside tensors in JSON."""
-    first, second = np.array([[1, 2]], np.int32), np.array([b"a", b"bc"], object)
-    raw = first.tobytes() + bytes(to_raw(second, DATATYPES["BYTES"]))
-    document = {
-        "inputs": [
-            {"name": "a", "shape": [1, 2], "datatype": "INT32", "parameters": {"binary_data_size": 8}},
-            tensor(name="b"),
-            {
-                "name": "c",
-                "shape": [2],
-                "datatype": "BYTES",
-                "parameters": {"binary_data_size": len(raw) - 8},
-            },
-        ],
-        "outputs": [{"name": "p", "parameters": {"binary_data": False}}, {"name": "q"}],
-        "parameters": {"binary_data_output": True},
-    }
-
-    request = read(document, raw)
-    answered, back = written(write_answer(request, "m", "", {"q": second, "p": first}))
-
-    assert [given.array.tolist() for given in request.inputs] == [[[1, 2]], [[1.0, 2.5]], [b"a", b"bc"]]
-    assert [output["name"] for output in answered["outputs"]] == ["p", "q"]
-    assert answered["outputs"][0]["data"] == [1, 2]
-    assert answered["outputs"][1]["parameters"] == {"binary_data_size": len(raw) - 8}
-    assert back == raw[8:]
-
-
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
         (b"", "The body is not JSON"),
         (b"[]", "must be a JSON object"),
-        (b'{"inputs": [}', r"not JSON: .*, at byte 12 \(line 1\)"),
-        (b'{"inputs": "\xff"}', "not JSON"),
+        (b'{"inputs": [NaN]}', r"not JSON: .*, at byte 12 \(line 1\)"),
         (b"[" * 100_000, "not JSON"),
         (b"[" * 500 + b"1" + b"0" * 30 + b"]" * 500, "not JSON"),
-        (b'{"inputs": [NaN]}', r"not JSON: .*, at byte 12 \(line 1\)"),
         (b'{"id": "\\ud800"}', "not JSON: no low surrogate"),
         (b'{"id": "\xff"}', "not JSON: byte 8 is not UTF-8"),
         ({}, 'needs "inputs"'),
-        ({"inputs": []}, 'needs "inputs"'),
         ({"inputs": {}}, '"inputs" must be a list'),
         ({"inputs": [1]}, 'Element 1 of "inputs" is not an object'),
         ({"inputs": [tensor(name=None)]}, 'Each input needs a "name"'),
         ({"inputs": [tensor(datatype="FP8")]}, 'input "x" has the datatype "FP8": it must be one of BOOL'),
         ({"inputs": [tensor(datatype=None)]}, 'input "x" has the datatype that is not a string'),
         ({"inputs": [tensor(shape=[-1, 2])]}, 'input "x" needs a shape'),
-        ({"inputs": [tensor(shape=[True])]}, 'input "x" needs a shape'),
         ({"inputs": [tensor(shape=[2**62, 2**62])]}, "no tensor can have"),
         ({"inputs": [tensor(shape=[0] * 65)]}, "no tensor can have"),
         ({"inputs": [tensor(shape=[3])]}, r'"x" has 2 values, but the shape \[3\] takes 3'),
@@ -299,10 +207,6 @@ def test_no_body_is_more_than_refused(body: bytes, json_size: int | None) -> Non
     ("datatype", "data", "expected"),
     [
         ("BYTES", ["ä", ""], ["ä".encode(), b""]),
-        ("BOOL", [True, [False][0]], [True, False]),
-        ("UINT64", [2**64 - 1, 0], [2**64 - 1, 0]),
-        ("INT64", [-(2**63), 2**63 - 1], [-(2**63), 2**63 - 1]),
-        ("FP64", [0.1, 3], [0.1, 3.0]),
         ("FP32", [[1], [2]], [1.0, 2.0]),
         ("FP64", [10**20, 2], [1e20, 2.0]),
         ("INT8", [1.0, 2e1], [1, 20]),
