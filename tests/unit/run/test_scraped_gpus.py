@@ -1,10 +1,10 @@
-"""GPUs as the driver shows them: NVML's own bindings above recorded answers of its library."""
-
-# ruff: noqa: N802 - the library's functions have NVML's names
+"""GPUs as the driver shows them, by the functions that NVML's own bindings have."""
 
 import asyncio
-from ctypes import c_char, c_uint
+from itertools import cycle
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import pynvml
 import pytest
@@ -13,68 +13,19 @@ from tfs_proxy.observe.exposition import text_of
 from tfs_proxy.run.scraping import Gpus
 
 NOT_SUPPORTED, UNKNOWN = 3, 999
-TESLA_T4 = {
-    "name": b"Tesla T4",
-    "gpu": 37,
-    "memory": 12,
-    "used": 14_449_901_568,
-    "free": 1_371_406_336,
-    "total": 15_821_307_904,
-}
-"""What ``libnvidia-ml`` answers for a card that serves a model."""
-
-DIVIDED = {**TESLA_T4, "name": b"NVIDIA A100-SXM4-40GB", "gpu": None}
-"""A card in instances (MIG) has no utilisation as a whole."""
 
 
-class RecordedLibrary:
-    """``libnvidia-ml.so.1`` as far as it is used: C functions that fill what they get, and return a status."""
-
-    def __init__(self, *devices: dict[str, Any], status: int = 0) -> None:
-        self._devices = devices
-        self.status = status
-
-    def nvmlInitWithFlags(self, _flags: int) -> int:
-        return self.status
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = len(self._devices)
-        return self.status
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: c_uint, device: Any) -> int:
-        device._obj.contents = pynvml.struct_c_nvmlDevice_t()
-        self._index = index.value
-        return 0
-
-    def nvmlDeviceGetName(self, _device: Any, name: Any, _length: c_uint) -> int:
-        name.value = self._devices[self._index]["name"]
-        return 0
-
-    def nvmlDeviceGetUtilizationRates(self, _device: Any, rates: Any) -> int:
-        device = self._devices[self._index]
-        if device["gpu"] is None:
-            return NOT_SUPPORTED
-        rates._obj.gpu, rates._obj.memory = device["gpu"], device["memory"]
-        return 0
-
-    def nvmlDeviceGetMemoryInfo(self, _device: Any, memory: Any) -> int:
-        device = self._devices[self._index]
-        memory._obj.used, memory._obj.free = device["used"], device["free"]
-        memory._obj.total = device["total"]
-        return 0
-
-
-@pytest.fixture(autouse=True)
-def bindings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """NVML's bindings forget the functions of the library that they had."""
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    return monkeypatch
-
-
-def use(library: RecordedLibrary | None, bindings: pytest.MonkeyPatch) -> Gpus:
-    """The GPUs of a machine whose driver has this library."""
-    bindings.setattr(pynvml, "nvmlLib", library)
-    return Gpus(lambda: pynvml)
+@pytest.fixture
+def nvml() -> Any:
+    """A card that serves a model, and one in instances (MIG), which has no utilisation as a whole."""
+    bindings = create_autospec(pynvml, NVMLError=pynvml.NVMLError)
+    memory = SimpleNamespace(used=14_449_901_568, free=1_371_406_336, total=15_821_307_904)
+    bindings.nvmlDeviceGetCount.return_value = 2
+    bindings.nvmlDeviceGetName.side_effect = cycle([b"Tesla T4", "NVIDIA A100-SXM4-40GB"])
+    rates = [SimpleNamespace(gpu=37, memory=12), pynvml.NVMLError(NOT_SUPPORTED)]
+    bindings.nvmlDeviceGetUtilizationRates.side_effect = cycle(rates)
+    bindings.nvmlDeviceGetMemoryInfo.return_value = memory
+    return bindings
 
 
 def scraped(gpus: Gpus) -> str:
@@ -86,8 +37,8 @@ def scraped(gpus: Gpus) -> str:
     return text_of(gpus.measure())
 
 
-def test_utilisation_and_memory_of_every_gpu(bindings: pytest.MonkeyPatch) -> None:
-    text = scraped(use(RecordedLibrary(TESLA_T4, DIVIDED), bindings))
+def test_utilisation_and_memory_of_every_gpu(nvml: Any) -> None:
+    text = scraped(Gpus(lambda: nvml))
 
     assert 'hw_gpu_utilization_ratio{hw_id="0",hw_name="Tesla T4"} 0.37' in text
     assert 'hw_gpu_memory_usage_bytes{hw_id="0",hw_name="Tesla T4"} 1.4449901568e+10' in text
@@ -95,27 +46,22 @@ def test_utilisation_and_memory_of_every_gpu(bindings: pytest.MonkeyPatch) -> No
     assert 'hw_gpu_utilization_ratio{hw_id="1"' not in text
 
 
-def test_a_driver_that_fails_later_shows_nothing_until_it_is_back(bindings: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_fails_later_shows_nothing_until_it_is_back(nvml: Any) -> None:
     """A GPU that has fallen off the bus is no error of a scrape."""
-    library = RecordedLibrary(TESLA_T4)
-    gpus = use(library, bindings)
+    gpus = Gpus(lambda: nvml)
 
     assert "Tesla T4" in scraped(gpus)
-    library.status = UNKNOWN
+    nvml.nvmlDeviceGetCount.side_effect = pynvml.NVMLError(UNKNOWN)
     assert "Tesla T4" not in scraped(gpus)
-    library.status = 0
+    nvml.nvmlDeviceGetCount.side_effect = None
     assert "Tesla T4" in scraped(gpus)
 
 
-def test_a_machine_without_a_driver_or_its_library_shows_nothing(bindings: pytest.MonkeyPatch) -> None:
-    for status in (1, 9, UNKNOWN):
-        gpus = use(RecordedLibrary(TESLA_T4, status=status), bindings)
+def test_a_machine_without_a_driver_or_its_library_shows_nothing(nvml: Any) -> None:
+    """Nor is it looked for again."""
+    for status in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, UNKNOWN):
+        nvml.nvmlInit.side_effect = pynvml.NVMLError(status)
+        gpus = Gpus(lambda: nvml)
         assert ("hw_id" in scraped(gpus), gpus.answers) == (False, ())
-    bindings.setattr(pynvml, "CDLL", _no_library)
-
-    assert "hw_id" not in scraped(use(None, bindings))
-    assert "hw_id" not in scraped(Gpus(None))
-
-
-def _no_library(name: str) -> c_char:
-    raise OSError(name)
+    for load in (lambda: None, None):
+        assert "hw_id" not in scraped(Gpus(load))
