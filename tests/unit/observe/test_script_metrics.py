@@ -5,17 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 from prometheus_client.values import MultiProcessValue
 
 from tfs_proxy.observe.catalogue import METRICS
-from tfs_proxy.observe.exposition import expose
 from tfs_proxy.observe.script_metrics import MOST_SERIES, OURS, ScriptMetrics
 
 LIVING, ENDED = os.getpid(), 4_194_305
 """Processes; the second is above what Linux allows."""
 
-OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 Write = Callable[..., None]
 
 
@@ -100,23 +97,6 @@ def test_names_that_are_taken_or_not_legal_are_left_out(tmp_path: Path, write: W
     write(LIVING, "gauge", 1, "all", name=name)
 
     assert lines(ScriptMetrics(""), tmp_path) == ["n_total 1.0"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [("gauge", "n"), ("gauge", "n_total"), ("summary", "n"), ("counter", "n")]
-)
-def test_models_have_one_metric_of_a_name(tmp_path: Path, write: Write, kind: str, name: str) -> None:
-    """That of the model which was there first; a name that is another's sample is left out, too."""
-    write(LIVING, "counter", 1, model="first")
-    write(LIVING, kind, 2, "all" if kind == "gauge" else "", name=name, model="a second")
-    metrics = ScriptMetrics("model")
-    folders = {model: tmp_path / model for model in ("first", "a second")}
-    metrics.read({"first": folders["first"]})
-    text = expose([], OPEN_METRICS, metrics.read(folders)).body.decode()
-    (family,) = read_open_metrics(text)  # type: ignore[no-untyped-call]
-
-    shown = {sample.labels["model"]: sample.value for sample in family.samples}
-    assert shown == {"first": 1, **({"a second": 2} if kind == "counter" else {})}
 
 
 def test_all_our_names_begin_as_those_that_are_left_out() -> None:

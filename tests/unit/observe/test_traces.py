@@ -119,19 +119,3 @@ def test_custom_attributes_carry_a_parent(attributes: str) -> None:
     """SageMaker lets no other header of a tracer's through; the first one counts, even if it is malformed."""
     assert parent_in({ATTRIBUTES: attributes}) == {"traceparent": HEADER}
     assert parent_in({ATTRIBUTES: f"traceparent=x,{attributes}"}) == {}
-
-
-def test_x_ray_s_header_carries_no_parent() -> None:
-    """SageMaker lets it through as little as a traceparent."""
-    x_ray = f"Root=1-{TRACE[:8]}-{TRACE[8:]};Parent={SPAN};Sampled=1"
-
-    assert parent_in({"x-amzn-trace-id": x_ray}) == {}
-
-
-def test_traceparent_comes_first_and_then_the_attributes() -> None:
-    """A later version may say more; the state belongs to the first alone."""
-    later = f"01-{TRACE}-{SPAN}-01-more"
-    headers = {"tracestate": "a=b", ATTRIBUTES: f"traceparent={OTHER}"}
-
-    assert parent_in({**headers, "traceparent": later}) == {"traceparent": later, "tracestate": "a=b"}
-    assert parent_in({**headers, "traceparent": "x"}) == {"traceparent": OTHER}
