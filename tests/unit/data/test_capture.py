@@ -12,13 +12,10 @@ from tfs_proxy.values.errors import BadInput
     ("content_type", "body", "encoding"),
     [
         ("text/csv", b"1,2\n", "CSV"),
-        ("text/csv; charset=utf-8", "ü".encode(), "CSV"),
         ("text/csv", b"\xff", "BASE64"),
-        ("application/json", b'{"a": 1}', "JSON"),
         ("Application/JSON; charset=utf-8", b"[1]", "JSON"),
         ("application/jsonlines", b"{}\n{}\n", "JSON"),
         (None, b"[1]", "JSON"),
-        ("text/plain", b"a", "BASE64"),
         ("not a type", b"a", "BASE64"),
         ("application/json", b"", "JSON"),
     ],

@@ -16,15 +16,9 @@ from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import CLASSIFY_METHOD
 from tfs_proxy.wire.protos import RecordIORecord
 
-EXAMPLE, RECORDS, RECORDIO, JPEG, OCTETS = map(
+EXAMPLE, RECORDS, RECORDIO = map(
     parse_media_type,
-    (
-        "application/x-tfexample",
-        "application/x-tfrecord",
-        "application/x-recordio-protobuf",
-        "image/jpeg",
-        "application/octet-stream",
-    ),
+    ("application/x-tfexample", "application/x-tfrecord", "application/x-recordio-protobuf"),
 )
 
 Shape = tuple[int | None, ...] | None
@@ -218,17 +212,6 @@ def test_records_of_any_bytes_decode_or_are_refused(payloads: list[bytes], media
             assert decode(body, media_type, signature).records == len(payloads)
         with suppress(RequestError):
             assert decode_examples(body, media_type).records == len(payloads)
-
-
-@pytest.mark.parametrize(
-    "name", ["image/jpeg", "image/png", "application/x-image", "application/octet-stream"]
-)
-def test_bytes_are_onerecord(name: str) -> None:
-    """A body of bytes goes to the one string input, as it is."""
-    batch = decode(b"\xff\xd8", parse_media_type(name), ONE_STRING)
-    assert (batch.records, batch.inputs["s"].tolist()) == (1, [b"\xff\xd8"])
-    with pytest.raises(BadInput, match="empty"):
-        decode(b"", parse_media_type(name), ONE_STRING)
 
 
 def test_a_feature_of_the_input_s_name_is_what_it_takes() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from support.fake_upstream import Call, FakeUpstream
 from support.plane import answer
@@ -61,23 +60,6 @@ def test_record_with_an_input_called_inputs() -> None:
     reply = answer(upstream, TARGET, b'{"inputs": [1, 2], "mask": 1}', "application/json", "text/csv")
     assert reply.body == b"4.5\n"
     assert upstream.calls[1].json == {"instances": [{"inputs": [1.0, 2.0], "mask": 1}]}
-
-
-@pytest.mark.parametrize("names", [{}, {"the z": "the_z"}])
-@pytest.mark.parametrize(
-    "body", ['{"instances": [{"x": 1, "the z": 2}]}', '{"inputs": {"x": [1], "the z": [2]}}']
-)
-def test_own_names_in_its_form(names: dict[str, str], body: str) -> None:
-    """The model server, which does not know them, gets those of the graph; the archive may have no record."""
-    signature = _signature(DEFAULT_SIGNATURE, {"x": "DT_FLOAT", "the_z": "DT_FLOAT"}, {"y": "DT_FLOAT"})
-
-    def server(call: Call) -> ModelAnswer:
-        is_known = "the z" not in call.body.decode() if call.body else True
-        return ModelAnswer(200, b'{"predictions": [3]}') if is_known else ModelAnswer(400, b'{"error": "no"}')
-
-    upstream = _upstream(server, replace(signature, own_names=names))
-    assert answer(upstream, TARGET, body.encode(), "application/json", None).status == 200
-    assert len(upstream.calls) == 2
 
 
 @pytest.mark.parametrize("second", [400, 500])

@@ -29,12 +29,6 @@ def _texts(*values: bytes) -> npt.NDArray[Any]:
 @pytest.mark.parametrize(
     ("array", "instances"),
     [
-        (np.array([1, 0.1], np.float32), "[1.0,0.1]"),
-        (np.array([[0.1]], np.float64), "[[0.1]]"),
-        (np.array([[1.5, 2]], np.float16), "[[1.5,2.0]]"),
-        (np.array([2**63 - 1, -(2**63)]), "[9223372036854775807,-9223372036854775808]"),
-        (np.array([2**64 - 1], np.uint64), "[18446744073709551615]"),
-        (np.array([True, False]), "[true,false]"),
         (np.array([NAN, INF, -INF, 0.1], np.float32), "[NaN,Infinity,-Infinity,0.1]"),
         (np.array([[[NAN, 1.5], [2, INF]]], np.float16), "[[[NaN,1.5],[2.0,Infinity]]]"),
         (np.arange(6.0).reshape(2, 3).T, "[[0.0,3.0],[1.0,4.0],[2.0,5.0]]"),
@@ -46,15 +40,6 @@ def test_one_input_is_a_plain_list(array: npt.NDArray[Any], instances: str) -> N
     """One input is written as instances without a name, every digit kept."""
     body = request_body(Batch({"x": array}, len(array)), None)
     assert body.decode() == f'{{"instances":{instances}}}'
-
-
-def test_several_inputs_are_objects() -> None:
-    """Several inputs are written as one object a record, with the signature where one is named."""
-    inputs = {"a": np.array([[1, NAN], [3, 4]], np.float32), "b": np.array([1, 2]), "c": _texts(b"x", b"y")}
-    body = json.loads(request_body(Batch(inputs, 2), "norm"))
-    assert body["signature_name"] == "norm"
-    assert [row["b"] for row in body["instances"]] == [1, 2]
-    assert body["instances"][1] == {"a": [3.0, 4.0], "b": 2, "c": {"b64": "eQ=="}}
 
 
 @pytest.mark.parametrize(
@@ -85,29 +70,6 @@ def test_two_signatures_conflict() -> None:
         with_signature(b'{"signature_name": "other", "instances": [1]}', "norm")
 
 
-def test_row_answers() -> None:
-    """Predictions become arrays of the signature's dtypes."""
-    one = read_outputs(b'{"predictions": [NaN, 2.5\n]}', _signature(y="DT_FLOAT"))
-    assert one["y"].dtype == np.float32
-    assert one["y"][1] == 2.5
-    several = read_outputs(
-        b'{"predictions": [{"n": 3, "echo_bytes": {"b64": "YWJj"}, "label": "big"}]}',
-        _signature(n="DT_INT32", echo_bytes="DT_STRING", label="DT_STRING"),
-    )
-    assert several["n"].dtype == np.int32
-    assert several["echo_bytes"].tolist() == [b"abc"]
-    assert several["label"].tolist() == [b"big"]
-
-
-def test_column_answers() -> None:
-    """Outputs become arrays, scalars among them."""
-    assert read_outputs(b'{"outputs": 7.0}', _signature(y="DT_FLOAT"))["y"].shape == ()
-    assert read_outputs(b'{"outputs": "a"}', _signature(y="DT_STRING"))["y"].item() == b"a"
-    both = read_outputs(b'{"outputs": {"a": [[1, 2]], "b": [true]}}', _signature(a="DT_INT64", b="DT_BOOL"))
-    assert both["a"].tolist() == [[1, 2]]
-    assert both["b"].tolist() == [True]
-
-
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[1]", b'{"results": []}', b'{"predictions": ["a"]}', b'{"predictions": 1}']
 )
@@ -115,61 +77,6 @@ def test_unreadable_answers(body: bytes) -> None:
     """An answer that does not fit is the server's error, not the client's."""
     with pytest.raises(UpstreamError):
         read_outputs(body, _signature(y="DT_FLOAT"))
-
-
-METADATA = {
-    "model_spec": {"name": "m", "version": "1", "signature_name": ""},
-    "metadata": {
-        "signature_def": {
-            "signature_def": {
-                "__saved_model_init_op": {"inputs": {}, "outputs": {}, "method_name": ""},
-                "norm": {
-                    "inputs": {
-                        "b": {"name": "norm_b:0", "dtype": "DT_FLOAT"},
-                        "a": {
-                            "name": "norm_a:0",
-                            "dtype": "DT_FLOAT",
-                            "tensor_shape": {
-                                "dim": [{"size": "-1", "name": ""}, {"size": "3", "name": ""}],
-                                "unknown_rank": False,
-                            },
-                        },
-                    },
-                    "outputs": {
-                        "s": {
-                            "name": "s:0",
-                            "dtype": "DT_FLOAT",
-                            "tensor_shape": {"dim": [], "unknown_rank": False},
-                        },
-                        "n": {
-                            "name": "n:0",
-                            "dtype": "DT_INT64",
-                            "tensor_shape": {"dim": [], "unknown_rank": True},
-                        },
-                    },
-                    "method_name": PREDICT_METHOD,
-                },
-            }
-        }
-    },
-}
-
-
-def test_metadata() -> None:
-    """Metadata becomes signatures in the order of names, without TensorFlow's own init signature.
-
-    A tensor whose shape is not told has an unknown rank; one of no dimensions has none.
-    """
-    norm = read_metadata(json.dumps(METADATA).encode()).signatures
-    assert norm == {
-        "norm": Signature(
-            "norm",
-            PREDICT_METHOD,
-            {"a": TensorSpec("a", "DT_FLOAT", (None, 3)), "b": TensorSpec("b", "DT_FLOAT", None)},
-            {"n": TensorSpec("n", "DT_INT64", None), "s": TensorSpec("s", "DT_FLOAT", ())},
-        )
-    }
-    assert (list(norm["norm"].inputs), list(norm["norm"].outputs)) == (["a", "b"], ["n", "s"])
 
 
 @pytest.mark.parametrize(
@@ -184,10 +91,8 @@ def test_unreadable_metadata(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("inputs", "records", "form"),
     [
-        ({"x": np.array(3)}, 1, {"inputs": {"x": 3}}),
         ({"x": np.zeros((2, 1)), "n": np.array(4)}, 1, {"inputs": {"x": [[0.0], [0.0]], "n": 4}}),
         ({"x": np.zeros(2), "y": np.zeros(1)}, 1, {"inputs": {"x": [0.0, 0.0], "y": [0.0]}}),
-        ({"x": np.zeros(2)}, 2, {"instances": [0.0, 0.0]}),
     ],
 )
 def test_column_form(inputs: dict[str, Any], records: int, form: Any) -> None:

@@ -259,12 +259,15 @@ def test_zero_bytes_at_the_end_of_a_string(front: Any, error_of: ErrorOf, accept
     assert front.post(b"[1.0]", Accept="application/jsonlines").content == b'"a\\u0000"\n'
 
 
-@pytest.mark.parametrize("media_type", ["image/webp", "image/gif", "image/bmp", "binary/octet-stream"])
-def test_pictures_and_bytes_by_other_names(front: Any, media_type: str) -> None:
+@pytest.mark.parametrize(
+    "kind", "image/jpeg image/png image/webp application/x-image binary/octet-stream".split()
+)
+def test_pictures_and_bytes(front: Any, error_of: ErrorOf, kind: str) -> None:
     """A model that takes bytes gets them whole."""
     _takes(front, "DT_STRING")
-    assert front.post(b"RIFF", Content_Type=media_type).status_code == 200
-    assert front.upstream.calls[0].json == {"instances": [{"b64": "UklGRg=="}]}
+    assert front.post(b"RIFF", Content_Type=kind).status_code == 200
+    assert [call.json for call in front.upstream.calls] == [{"instances": [{"b64": "UklGRg=="}]}]
+    assert "empty" in error_of(front.post(b"", Content_Type=kind))
 
 
 def test_zero_and_one_as_booleans(front: Any, error_of: ErrorOf) -> None:
