@@ -58,8 +58,6 @@ FAILING: Mapping[str, tuple[Mapping[str, str | bytes], str]] = {
         {**MODEL, "code/inference.py": f"import nothing_of_this_name\n{MIRROR}"},
         "No module named 'nothing_of_this_name'",
     ),
-    "a script without a handler": ({**MODEL, "code/inference.py": "x = 1"}, "defines no handler"),
-    "a damaged model": ({"m/1/saved_model.pb": b"damaged"}, "m/1/saved_model.pb"),
     "a file outside": ({**MODEL, "../outside": "x"}, "is refused:"),
 }
 

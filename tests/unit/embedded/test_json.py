@@ -18,7 +18,7 @@ from tfs_proxy.embedded.rest.handlers import decode_examples
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.wire.protos import SignatureDef, TensorInfo
 
-FLOAT, DOUBLE, INT32, UINT8, INT8, STRING, COMPLEX64, INT64, BOOL = 1, 2, 3, 4, 6, 7, 8, 9, 10
+FLOAT, DOUBLE, INT32, UINT8, INT8, STRING, COMPLEX64, INT64 = 1, 2, 3, 4, 6, 7, 8, 9
 BFLOAT16, HALF = 14, 19
 LARGE = b" " * 5000
 """Behind a body it makes that one of those that are tried as one list of numbers."""
@@ -219,21 +219,6 @@ def test_features_may_have_any_name() -> None:
 def test_of_features_with_one_name_the_last_one_counts() -> None:
     _, examples = decode_examples(b'{"examples": [{"x": null, "x": ["a"]}]}', MemoryBudget())
     assert examples.example_list.examples[0].features.feature["x"].bytes_list.value == [b"a"]
-
-
-def test_examples_are_read_with_their_context() -> None:
-    """Numbers, text, bytes and bools become features; the context stands beside the examples."""
-    signature, examples = decode_examples(
-        b'{"signature_name": "s", "context": {"c": 1.5}, "examples": [{"i": true, "s": "t", "b": [{"b64": "YQ=="}]}]}',
-        MemoryBudget(),
-    )
-    listed = examples.example_list_with_context
-    assert signature == "s"
-    assert listed.context.features.feature["c"].float_list.value == [1.5]
-    features = listed.examples[0].features.feature
-    assert features["i"].int64_list.value == [1]
-    assert features["s"].bytes_list.value == [b"t"]
-    assert features["b"].bytes_list.value == [b"a"]
 
 
 def test_outputs_have_one_order() -> None:

@@ -5,21 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.signatures import Shape, signature_of
 from tfs_proxy.serving.bodies import as_batch
 from tfs_proxy.values.errors import ScriptFailure
-from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 
 
-def signature(**dtypes: str | tuple[str, tuple[int | None, ...] | None]) -> Signature:
-    specs = {}
-    for name, given in dtypes.items():
-        dtype, shape = given if isinstance(given, tuple) else (given, None)
-        specs[name] = TensorSpec(name, f"DT_{dtype}", shape)
-    return Signature("serving_default", PREDICT_METHOD, specs, {})
-
-
-def array(value: Any, spec: str | tuple[str, tuple[int | None, ...] | None]) -> Any:
-    return as_batch({"x": value}, signature(x=spec), "here").inputs["x"]
+def converted_by(spec: str | tuple[str, Shape], value: Any) -> Any:
+    return as_batch({"x": value}, signature_of(x=spec), "here").inputs["x"]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +29,7 @@ def array(value: Any, spec: str | tuple[str, tuple[int | None, ...] | None]) -> 
 )
 def test_dtypes_become_the_signatures(value: Any, dtype: str, expected: type) -> None:
     """Numbers are converted where nothing but precision can be lost."""
-    converted = array(value, dtype)
+    converted = converted_by(f"DT_{dtype}", value)
 
     assert converted.dtype == expected
     assert converted.tolist() == np.asarray(value).tolist()
@@ -63,7 +55,7 @@ def test_dtypes_become_the_signatures(value: Any, dtype: str, expected: type) ->
 def test_what_would_be_lost_is_refused(value: Any, dtype: str, says: str) -> None:
     """The message names the place, the input and both dtypes."""
     with pytest.raises(ScriptFailure, match=f"here: input 'x' {says}"):
-        array(value, dtype)
+        converted_by(f"DT_{dtype}", value)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +73,9 @@ def test_what_would_be_lost_is_refused(value: Any, dtype: str, says: str) -> Non
         (bytearray(b"a"), (None,), [b"a"]),
     ],
 )
-def test_strings(value: Any, shape: tuple[int | None, ...] | None, expected: Any) -> None:
+def test_strings(value: Any, shape: Shape, expected: Any) -> None:
     """Bytes and text are records, filled up to the signature's rank unless an array says the shape."""
-    assert array(value, ("STRING", shape)).tolist() == expected
+    assert converted_by(("DT_STRING", shape), value).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -98,4 +90,4 @@ def test_strings(value: Any, shape: tuple[int | None, ...] | None, expected: Any
 def test_what_fits_no_signature(inputs: Any, message: str) -> None:
     """Names and forms are checked before the model server is asked."""
     with pytest.raises(ScriptFailure, match=f"^here: .*{message}"):
-        as_batch(inputs, signature(x="FLOAT", y="STRING"), "here")
+        as_batch(inputs, signature_of(x="DT_FLOAT", y="DT_STRING"), "here")

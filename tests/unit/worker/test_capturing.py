@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from support.capturing import body_of, captured, captured_files
-from support.waiting import wait_until
 from tfs_proxy.observe.begun_requests import BegunRequests
 from tfs_proxy.serving.script.deadline import DeadlineWatch
 from tfs_proxy.values.deployment import CaptureOptions
@@ -184,16 +183,3 @@ def test_the_oldest_files_make_room_for_new_ones(
 
     names = [file.name for file in captured_files(tmp_path)]
     assert [name[:20] for name in names] == ["2026-01-15T08-00-01Z", "2027-01-15T08-00-00Z", "own.jsonl"]
-
-
-def test_a_folder_that_recovers_is_written_again(tmp_path: Path) -> None:
-    """A file instead of a folder is in the way until it is gone."""
-    (tmp_path / "folder").touch()
-    capture = Capture(CaptureOptions(str(tmp_path / "folder"), 100.0))
-    send(capture)
-    wait_until(lambda: capture.dropped == 1, 10, "the first is dropped")
-    (tmp_path / "folder").unlink()
-    send(capture)
-    capture.close()
-
-    assert (capture.written, capture.dropped) == (1, 1)

@@ -3,35 +3,9 @@
 import pytest
 
 from support.openapi import samples
-from support.openapi_documents import ALL, CLASSIFY, NUMBERS, TEXT, document, request_types
-from tfs_proxy.data.open_inference.json_request import read_request
-from tfs_proxy.data.registry import decode, parse_media_type
-from tfs_proxy.data.shapes import misfits
+from support.openapi_documents import CLASSIFY, NUMBERS, TEXT, document, request_types
 from tfs_proxy.model.graph_inputs import GraphInputs, ParsingNode
-from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import TensorSpec
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_examples_are_read(name: str) -> None:
-    """Each body of /invocations is one that the default conversion reads, in the declared shapes."""
-    for sample in samples(document(ALL[name])):
-        if sample.path == "/invocations" and sample.body:
-            batch = decode(sample.body, parse_media_type(sample.media_type), ALL[name])
-            assert misfits(batch.inputs, ALL[name]) == {}, sample.media_type
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_examples_of_the_open_inference_protocol_are_read(name: str) -> None:
-    """JSON carries every type that the protocol has but numbers of two bytes, which only travel as raw bytes."""
-    bodies = [
-        sample.body or b"" for sample in samples(document(ALL[name])) if sample.path.endswith("/m/infer")
-    ]
-    for body in bodies:
-        batch = read_request(body, len(body), MemoryBudget()).batch(ALL[name])
-        assert batch.inputs.keys() == ALL[name].inputs.keys()
-
-    assert len(bodies) == (0 if name in {"complex", "quantized", "nothing", "half"} else 1)
 
 
 def bodies(graph: GraphInputs) -> dict[str, bytes]:

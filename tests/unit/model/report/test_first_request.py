@@ -1,37 +1,22 @@
 """The request that start-up suggests: made of a signature, or of a script's text."""
 
-import json
-import shlex
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.signatures import signature_of
 from tfs_proxy.data.formats.npy import read_npy
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.report.first_request import NPY_TYPES, command_in, first_request, ready_line
 from tfs_proxy.model.report.served import FLOATS, Served
 from tfs_proxy.model.report.startup import ModelReport
 from tfs_proxy.values.layout import ModelLayout
-from tfs_proxy.values.signature import Signature, TensorSpec
+from tfs_proxy.values.signature import Signature
 from tfs_proxy.wire.dtypes import DTYPES, Kind
 
 URL = "http://localhost:8080"
-Shape = tuple[int | None, ...] | None
-Y: Mapping[str, Shape] = {"y": (None,)}
-
-
-def signature(
-    inputs: Mapping[str, tuple[str, Shape]], outputs: Mapping[str, Shape] = Y, name: str = "serving_default"
-) -> Signature:
-    return Signature(
-        name,
-        "tensorflow/serving/predict",
-        {alias: TensorSpec(alias, dtype, shape) for alias, (dtype, shape) in inputs.items()},
-        {alias: TensorSpec(alias, "DT_FLOAT", shape) for alias, shape in outputs.items()},
-    )
 
 
 def command(
@@ -55,45 +40,9 @@ def command(
     return first_request(served, reports, rest_api=True).command(URL)
 
 
-def body_of(text: str) -> object:
-    words = shlex.split(text)
-    assert words[:3] == ["curl", "-H", "Content-Type: application/json"]
-    assert words[-1] == f"{URL}/invocations"
-    return json.loads(words[words.index("-d") + 1])
-
-
-FLOAT, INT, STRING = "DT_FLOAT", "DT_INT64", "DT_STRING"
-BODIES = {
-    "a number": (signature({"x": (FLOAT, (None,))}), {"instances": [1.0]}),
-    "open sizes": (signature({"x": (FLOAT, (None, None, 2))}), {"instances": [[[1.0, 1.0]]]}),
-    "whole numbers and flags": (
-        signature({"i": (INT, (None, 2)), "flag": ("DT_BOOL", (None,))}),
-        {"instances": [{"i": [1, 1], "flag": True}]},
-    ),
-    "text": (signature({"x": (STRING, (None,))}), {"instances": ["a"]}),
-    "one scalar": (signature({"x": (FLOAT, ())}), {"inputs": 1.0}),
-    "a scalar beside a batch": (
-        signature({"x": (FLOAT, (None,)), "k": (INT, ())}),
-        {"inputs": {"x": [1.0], "k": 1}},
-    ),
-    "an answer without records": (signature({"x": (FLOAT, (None,))}, {"sum": ()}), {"inputs": [1.0]}),
-    "another signature": (
-        signature({"x": (FLOAT, (None,))}, name="other"),
-        {"instances": [1.0]},
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BODIES)
-def test_a_signature_makes_json(tmp_path: Path, case: str) -> None:
-    """One record of the right shapes and types."""
-    known, wanted = BODIES[case]
-    assert body_of(command(tmp_path, known)) == wanted
-
-
 @pytest.mark.parametrize("dtype", sorted(NPY_TYPES))
 def test_a_large_input_is_made_by_the_shell(tmp_path: Path, dtype: str) -> None:
-    text = command(tmp_path, signature({"x": (dtype, (None, 32, 32, 3))}))
+    text = command(tmp_path, signature_of(x=(dtype, (None, 32, 32, 3))))
 
     made, _, rest = text.partition(" | ")
     array = read_npy(subprocess.run(["/bin/sh", "-c", made], capture_output=True, check=True).stdout)
@@ -106,7 +55,7 @@ def test_a_large_input_is_made_by_the_shell(tmp_path: Path, dtype: str) -> None:
 
 def test_types_are_those_of_the_conversions() -> None:
     """The table of npy types and the conversions' own agree."""
-    known = {name: dtype.newbyteorder("<").str for name, (_, dtype) in DTYPES.items() if name != STRING}
+    known = {name: dtype.newbyteorder("<").str for name, (_, dtype) in DTYPES.items() if name != "DT_STRING"}
     assert known == NPY_TYPES
     assert {name for name, (kind, _) in DTYPES.items() if kind is Kind.FLOAT} == FLOATS
 
@@ -123,19 +72,24 @@ def test_types_are_those_of_the_conversions() -> None:
 )
 def test_a_model_that_decodes_pictures_takes_a_file(tmp_path: Path, graph: bytes, words: str) -> None:
     """Nobody can make up the reader's picture."""
-    assert words in command(tmp_path, signature({"x": (STRING, (None,))}), graph=graph)
+    assert words in command(tmp_path, signature_of(x=("DT_STRING", (None,))), graph=graph)
 
 
 @pytest.mark.parametrize(
     "known",
-    [None, signature({}), signature({"x": ("DT_COMPLEX64", (None,))}), signature({"x": (STRING, (99999,))})],
+    [
+        None,
+        signature_of(),
+        signature_of(x=("DT_COMPLEX64", (None,))),
+        signature_of(x=("DT_STRING", (99999,))),
+    ],
 )
 def test_a_signature_that_nothing_can_be_made_of(tmp_path: Path, known: Signature | None) -> None:
     """The model's metadata is what can be asked for in any case."""
     assert command(tmp_path, known) == f"curl {URL}/v1/models/m/metadata"
 
 
-ROW = signature({"x": (FLOAT, (None, 3))})
+ROW = signature_of(x=("DT_FLOAT", (None, 3)))
 COMPARING = "def input_handler(data, context):\n    if context.request_content_type == {!r}: ...\n"
 SCRIPTS = {
     "json": (COMPARING.format("application/json"), """-d '{"instances": [[1.0, 1.0, 1.0]]}'"""),

@@ -28,19 +28,6 @@ def test_tensors_need_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert response.json() == {"predictions": [1.0]}
 
 
-def test_requests_reading_interface() -> None:
-    answer = ModelAnswer(200, "é\nb".encode(), {"Content-Type": "application/json"}, "http://a/b")
-    response = ModelResponse(answer, lambda: SIGNATURE)
-
-    assert isinstance(response, requests.Response)
-    assert list(response.iter_lines()) == ["é".encode(), b"b"]
-    assert b"".join(response) == response.content == response.raw.read()
-    assert (response.text, response.encoding, response.url) == ("é\nb", "utf-8", "http://a/b")
-    assert response.headers["content-type"] == "application/json"
-    with response as same:
-        assert same is response
-
-
 def test_what_few_scripts_ask_for() -> None:
     """All that a ``requests.Response`` has, with the values of this answer."""
     answer = ModelAnswer(200, b"a\nb", {"Link": "<http://a/c>; rel=next"}, "http://a/b")

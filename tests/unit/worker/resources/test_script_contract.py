@@ -1,6 +1,5 @@
 """POST /invocations with the richer contract: tensors, responses, streams, async functions, init and close."""
 
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -175,23 +174,6 @@ def test_an_error_before_the_first_piece(make_front: MakeFront, error_of: ErrorO
     assert (result.status_code, error_of(result)) == (422, "no")
 
 
-def test_async_functions(make_front: MakeFront) -> None:
-    """async def halves are awaited, on one event loop for all requests; predict_async does not block it."""
-    front = make_front(
-        "import asyncio, json\n"
-        "loops = set()\n"
-        "async def handler(data, context):\n"
-        "    loops.add(id(asyncio.get_running_loop()))\n"
-        "    given = await asyncio.gather(*(context.predict_async([float(i)]) for i in range(5)))\n"
-        "    direct = context.predict([9.0])\n"
-        "    return json.dumps([len(loops), [outputs['y'].tolist() for outputs in given], direct['y'].tolist()])\n"
-    )
-
-    front.post("x")
-
-    assert front.post("x").json == [1, [[2.5]] * 5, [2.5]]
-
-
 @pytest.mark.parametrize(
     "own",
     [
@@ -258,14 +240,3 @@ def test_a_health_that_could_not_begin_has_not_failed(
         assert asked.take() is None
         held.open()
         assert answer.result().text == "x"
-
-
-def test_logger_writes_to_the_workers_log(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
-    """Lines of a script have model and inference id."""
-    front = make_front("def handler(data, context): context.logger.warning('odd %d', 3); return 'x'")
-
-    front.post("x", X_Amzn_SageMaker_Inference_Id="id-7")
-
-    [record] = [record for record in caplog.records if record.name == "inference"]
-    assert (record.message, record.__dict__["inference_id"]) == ("odd 3", "id-7")
-    assert json.dumps(record.__dict__["model_name"]) == '"half"'
