@@ -2,35 +2,26 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.rest_app import Passed
+from support.waiting import wait_until
 from tfs_proxy.embedded.core.catalog import Catalog, VersionState
-from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
-class Nothing:
-    """A backend that gives its inputs back, and says when it is closed."""
+class Nothing(Passed):
+    """A backend that says when it is closed."""
 
-    waits, at_once = False, 2
-
-    def __init__(self) -> None:
-        self.closed = False
-        self.seconds = 0.0
-
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
-        def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            time.sleep(self.seconds)
-            return list(arrays)
-
-        return call
+    closed = False
 
     def close(self) -> None:
         self.closed = True
@@ -42,7 +33,6 @@ class Loads:
     def __init__(self) -> None:
         self.attempts: list[tuple[str, int]] = []
         self.failing: set[int] = set()
-        self.unforeseen: set[int] = set()
         self.gate = threading.Event()
         self.gate.set()
         self.held_from = 1
@@ -54,17 +44,12 @@ class Loads:
             self.gate.wait(60)
         if version in self.failing:
             raise ServingError(GrpcCode.NOT_FOUND, f"no model in version {version}")
-        if version in self.unforeseen:
-            raise KeyError(version)
         backend = self.backends[name, version] = Nothing()
         return LoadedServable(name, version, {}, backend)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(condition, 60, "it has happened", pause=0.005)
 
 
 class Run:

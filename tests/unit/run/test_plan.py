@@ -26,20 +26,12 @@ def settings(**environ: str) -> Settings:
     return Settings.from_env(environ, Resources(2))
 
 
-OFFICIAL = ("/usr/bin/tensorflow_model_server",)
-EMBEDDED = ("python", "-m", "tfs_proxy.embedded")
-
-
 def flags(
-    configured: Settings,
-    placement: Placement | None = None,
-    words: tuple[str, ...] = OFFICIAL,
-    *,
-    script: bool = True,
-    models: int = 1,
+    configured: Settings, placement: Placement | None = None, *, script: bool = True, models: int = 1
 ) -> tuple[str, ...]:
+    official = ("/usr/bin/tensorflow_model_server",)
     return model_server.argv(
-        *(words, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config),
+        *(official, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config),
         placement=placement,
         script=script,
         models=models,
@@ -50,12 +42,9 @@ def flags(
     ("environ", "cores", "served", "threads"),
     [
         ({}, 2, {"script": False}, 16),
-        ({}, 8, {"script": False}, 32),
         ({}, 2, {"script": True}, 256),
         ({"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "1"}, 2, {"script": True}, 16),
         ({}, 2, {"script": False, "models": 2}, 256),
-        ({}, 2, {"script": True, "models": 0}, 256),
-        ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "32"}, 2, {"script": False}, 128),
         ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "9999"}, 2, {"script": False}, 1024),
     ],
 )  # fmt: skip
@@ -97,45 +86,13 @@ def test_the_callers_thread_comes_with_a_number_of_intra_op_threads(
     assert [word.removeprefix("--tensorflow_") for word in words if "_op_" in word] == threads
 
 
-def test_batching_and_parallelism_become_flags_and_a_file() -> None:
-    configured = settings(
-        SAGEMAKER_TFS_ENABLE_BATCHING="true",
-        SAGEMAKER_TFS_MAX_BATCH_SIZE="16",
-        SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS="500",
-        SAGEMAKER_TFS_NUM_BATCH_THREADS="4",
-        SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES="9",
-        SAGEMAKER_TFS_INTER_OP_PARALLELISM="3",
-        SAGEMAKER_TFS_INTRA_OP_PARALLELISM="5",
-        SAGEMAKER_TFS_EXTRA_ARGS="--file_system_poll_wait_seconds=0 '--x=a b'",
-    )
-
-    words = flags(configured)
-
-    assert "--enable_batching=true" in words
-    assert "--batching_parameters_file=/run/tfs/batching.pbtxt" in words
-    assert "--tensorflow_inter_op_parallelism=3" in words
-    assert "--tensorflow_intra_op_parallelism=5" in words
-    assert words[-2:] == ("--file_system_poll_wait_seconds=0", "--x=a b")
-    assert (
-        model_server.batching_config(configured).split()
-        == (
-            "max_batch_size { value: 16 } batch_timeout_micros { value: 500 } "
-            "num_batch_threads { value: 4 } max_enqueued_batches { value: 9 }"
-        ).split()
-    )
-
-
 def test_an_instance_sees_the_gpu_that_was_chosen_for_it() -> None:
-    configured = settings()
-    allowed = {"CUDA_VISIBLE_DEVICES": "4,6"}
+    allowed, chosen = {"CUDA_VISIBLE_DEVICES": "4,6"}, Placement("GPU-b", 0.4)
+    seen = model_server.environment(allowed, settings(), chosen)["CUDA_VISIBLE_DEVICES"]
 
-    assert "--per_process_gpu_memory_fraction=0.4000" in flags(configured, Placement("GPU-b", 0.4))
-    assert not [flag for flag in flags(configured) if "gpu" in flag]
-    assert (
-        model_server.environment(allowed, configured, Placement("GPU-b", 0.4))["CUDA_VISIBLE_DEVICES"]
-        == "GPU-b"
-    )
-    assert model_server.environment(allowed, configured, None)["CUDA_VISIBLE_DEVICES"] == "4,6"
+    assert seen == "GPU-b"
+    assert "--per_process_gpu_memory_fraction=0.4000" in flags(settings(), chosen)
+    assert model_server.environment(allowed, settings(), None)["CUDA_VISIBLE_DEVICES"] == "4,6"
 
 
 def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() -> None:
@@ -187,14 +144,10 @@ def test_workers_find_the_sockets_and_installed_packages() -> None:
     ("environ", "line"),
     [
         ({}, "proxy_read_timeout 75s;"),
-        ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "90"}, "proxy_read_timeout 90s;"),
         ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "90"}, "grpc_read_timeout 90s;"),
-        ({"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "120"}, "proxy_read_timeout 125s;"),
         ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "20"}, "proxy_read_timeout 70s;"),
         ({"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "94.5"}, "proxy_read_timeout 110s;"),
-        ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "warn"}, "error_log stderr warn;"),
         ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "debug"}, "error_log stderr info;"),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}, "client_max_body_size 6m;"),
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, "client_max_body_size 100m;"),
     ],
 )
