@@ -64,20 +64,6 @@ def test_it_infers_each_line(infer: Infer, words: tuple[str, ...]) -> None:
     assert {answer["model_name"] for answer in answers} == {"half_plus_two"}
 
 
-def test_it_infers_several_tensors(infer: Infer) -> None:
-    a = {"name": "a", "shape": [2, 3], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6]}
-    b = {"name": "b", "shape": [2], "datatype": "INT64", "data": [1, 20]}
-
-    (answer,) = infer("multi_io", [{"id": "mine", "inputs": [a, b]}])
-
-    outputs = {output["name"]: output for output in answer["outputs"]}
-    assert answer["id"] == "mine"
-    assert outputs["sum"]["data"] == [2.0, 3.0, 4.0, 24.0, 25.0, 26.0]
-    assert outputs["sum"]["shape"] == [2, 3]
-    assert outputs["count"]["data"] == [2, 40]
-    assert outputs["label"]["data"] == ["small", "big"]
-
-
 def test_it_writes_the_error_of_a_line(infer: Infer) -> None:
     """A line that the model can't take becomes a line with the server's sentence; the others are answered."""
     wrong = {"inputs": [{"name": "other", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
