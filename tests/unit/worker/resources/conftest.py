@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from support.deployments import INSTANCE, deployment
 from support.fake_upstream import Call, FakeUpstream
+from support.signatures import Shape, signature_of
 from tfs_proxy.serving.script.load import load_script
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.deployment import BodyLimits, Doors
@@ -45,6 +46,11 @@ class Front:
     client: falcon.testing.TestClient
     upstream: FakeUpstream
     says: Says
+
+    def takes(self, *, gives: str = "DT_FLOAT", **inputs: tuple[str, Shape]) -> None:
+        """Give the model these inputs, by type and shape, and records of such an output."""
+        output = {"y": TensorSpec("y", gives, (None,))}
+        self.upstream.signatures = {"serving_default": replace(signature_of(**inputs), outputs=output)}
 
     def post(self, body: bytes | str = b"{}", **headers: str) -> falcon.testing.Result:
         """POST /invocations; header names with underscores for hyphens."""
@@ -106,8 +112,3 @@ def error_of(result: falcon.testing.Result) -> str:
     assert "Traceback" not in body["error"]
     text: str = body["error"]
     return text
-
-
-@pytest.fixture(name="error_of")
-def _error_of() -> Callable[[falcon.testing.Result], str]:
-    return error_of

@@ -1,30 +1,19 @@
 """Sentences for clients when the model server refuses tensors or does not know the model."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-import falcon.testing
 import pytest
-from msgspec.structs import replace
 
-from tfs_proxy.values.signature import Signature, TensorSpec
+from support.signatures import signature_of
+from unit.worker.resources.conftest import MakeFront, error_of
 
-ErrorOf = Callable[[falcon.testing.Result], str]
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
 REFUSAL = json.dumps({"error": WORDS}).encode()
 SENTENCE = 'The input "x" has shape [1, 2], expected [?, 3].'
 OWN = WORDS.partition("\n")[0]
 EXPLAINED = f"{SENTENCE} The model server says: {OWN}"
 ATTRIBUTES = "X_Amzn_SageMaker_Custom_Attributes"
-
-
-def taking(front: Any, **shapes: tuple[int | None, ...] | None) -> Any:
-    """``front``, whose model declares these shapes for its inputs."""
-    inputs = {name: TensorSpec(name, "DT_FLOAT", shape) for name, shape in shapes.items()}
-    one: Signature = front.upstream.signatures["serving_default"]
-    front.upstream.signatures = {"serving_default": replace(one, inputs=inputs)}
-    return front
 
 
 @pytest.mark.parametrize(
@@ -36,9 +25,10 @@ def taking(front: Any, **shapes: tuple[int | None, ...] | None) -> Any:
         '"inputs": {"x": [[1, 2]]}',
     ],
 )
-def test_a_shape_that_does_not_fit(make_front: Any, error_of: ErrorOf, values: str) -> None:
+def test_a_shape_that_does_not_fit(make_front: MakeFront, values: str) -> None:
     """What the model server refuses begins with the input and both shapes."""
-    front = taking(make_front(status=400, body=REFUSAL), x=(None, 3))
+    front = make_front(status=400, body=REFUSAL)
+    front.takes(x=("DT_FLOAT", (None, 3)))
 
     result = front.post(f"{{{values}}}")
 
@@ -56,14 +46,15 @@ def test_a_shape_that_does_not_fit(make_front: Any, error_of: ErrorOf, values: s
     ],
 )
 def test_what_shapes_do_not_explain(
-    make_front: Any, shape: tuple[int | None, ...] | None, body: str, status: int
+    make_front: MakeFront, shape: tuple[int | None, ...] | None, body: str, status: int
 ) -> None:
     """The model server's error is passed on, byte for byte."""
     script = (
         "def input_handler(data, context): return data.read().decode()\n"
         "def output_handler(response, context): return response.content\n"
     )
-    front = taking(make_front(script, status=status, body=REFUSAL), x=shape)
+    front = make_front(script, status=status, body=REFUSAL)
+    front.takes(x=("DT_FLOAT", shape))
 
     result = front.post(body)
 
@@ -81,8 +72,9 @@ def test_what_shapes_do_not_explain(
         "def output_handler(response, context): raise ValueError(response.text)",
     ],
 )
-def test_a_scripts_call(make_front: Any, error_of: ErrorOf, script: str) -> None:
-    front = taking(make_front(script, status=400, body=REFUSAL), x=(None, 3))
+def test_a_scripts_call(make_front: MakeFront, script: str) -> None:
+    front = make_front(script, status=400, body=REFUSAL)
+    front.takes(x=("DT_FLOAT", (None, 3)))
 
     result = front.post('{"instances": [[1, 2]]}')
 
@@ -92,7 +84,7 @@ def test_a_scripts_call(make_front: Any, error_of: ErrorOf, script: str) -> None
 @pytest.mark.parametrize(
     ("body", "content_type"), [('{"instances": [1]}', "application/json"), ("1\n", "text/csv")]
 )
-def test_an_unknown_model(make_front: Any, error_of: ErrorOf, body: str, content_type: str) -> None:
+def test_an_unknown_model(make_front: MakeFront, body: str, content_type: str) -> None:
     """The names of the models come before the model server's words."""
     words = "Servable not found for request: Latest(nope)"
     front = make_front(status=404, body=json.dumps({"error": words}).encode())
@@ -110,17 +102,13 @@ def test_an_unknown_model(make_front: Any, error_of: ErrorOf, body: str, content
         ({"b64": "iVBORw0KGgoAAAAN"}, 'String 2 of the input "x" is a picture that is cut off.'),
     ],
 )
-def test_strings_that_are_no_pictures(
-    make_front: Any, error_of: ErrorOf, picture: Any, sentence: str
-) -> None:
+def test_strings_that_are_no_pictures(make_front: MakeFront, picture: Any, sentence: str) -> None:
     """Base64 as text and a file that is cut off are named, without the names of a graph."""
     words = (
         "{{function_node __inference_1}} Unknown image file format.\n\t [[{{node decode_image}}]] [Op:Call]"
     )
     front = make_front(status=400, body=json.dumps({"error": words}).encode())
-    one = front.upstream.signatures["serving_default"]
-    strings = replace(one, inputs={"x": TensorSpec("x", "DT_STRING", (None,))})
-    front.upstream.signatures = {"serving_default": strings}
+    front.takes(x=("DT_STRING", (None,)))
 
     result = front.post(json.dumps({"instances": ["no picture", picture]}))
 
@@ -131,12 +119,10 @@ def test_strings_that_are_no_pictures(
         assert 'send it with "parameters": {"content_type": "base64"}.' in error_of(result)
 
 
-def test_strings_of_more_dimensions_than_numpys_iterators_have(make_front: Any, error_of: ErrorOf) -> None:
+def test_strings_of_more_dimensions_than_numpys_iterators_have(make_front: MakeFront) -> None:
     """The model server's refusal of them reaches the client."""
     front = make_front(status=400, body=b'{"error": "33 dimensions"}')
-    one = front.upstream.signatures["serving_default"]
-    strings = replace(one, inputs={"x": TensorSpec("x", "DT_STRING", None)})
-    front.upstream.signatures = {"serving_default": strings}
+    front.takes(x=("DT_STRING", None))
     given = {"name": "x", "shape": [1] * 33, "datatype": "BYTES", "data": ["YQ=="]}
 
     for parameters in ({}, {"content_type": "base64"}):
@@ -145,7 +131,7 @@ def test_strings_of_more_dimensions_than_numpys_iterators_have(make_front: Any, 
         assert (result.status_code, error_of(result)) == (400, "33 dimensions")
 
 
-def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: ErrorOf) -> None:
+def test_a_body_for_a_signature_that_is_not_there(make_front: MakeFront) -> None:
     """The error lists the model's signatures for TF Serving's own JSON, too."""
     front = make_front(status=400, body=b'{"error": "no such signature"}')
     front.upstream.signatures = dict.fromkeys(
@@ -159,10 +145,10 @@ def test_a_body_for_a_signature_that_is_not_there(make_front: Any, error_of: Err
     )
 
 
-def test_a_signature_that_the_body_names(make_front: Any, error_of: ErrorOf) -> None:
-    front = taking(make_front(status=400, body=REFUSAL), x=(None, 2))
-    wide = Signature("wide", "", {"x": TensorSpec("x", "DT_FLOAT", (None, 3))}, {})
-    front.upstream.signatures = {**front.upstream.signatures, "wide": wide}
+def test_a_signature_that_the_body_names(make_front: MakeFront) -> None:
+    front = make_front(status=400, body=REFUSAL)
+    front.takes(x=("DT_FLOAT", (None, 2)))
+    front.upstream.signatures = {**front.upstream.signatures, "wide": signature_of(x=("DT_FLOAT", (None, 3)))}
 
     result = front.post('{"signature_name": "wide", "instances": [[1, 2]]}')
 
@@ -170,7 +156,7 @@ def test_a_signature_that_the_body_names(make_front: Any, error_of: ErrorOf) -> 
 
 
 @pytest.mark.parametrize("name", ["[false]", "{}", "7", "null"])
-def test_a_signature_name_that_is_no_text(make_front: Any, name: str) -> None:
+def test_a_signature_name_that_is_no_text(make_front: MakeFront, name: str) -> None:
     """The refusal is the model server's."""
     front = make_front(status=400, body=b'{"error": "must be a string value"}')
 

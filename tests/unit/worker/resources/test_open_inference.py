@@ -1,7 +1,7 @@
 """The Open Inference Protocol over REST, in front of a model, of a script, and at /invocations."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from tfs_proxy.values.deployment import Doors
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.app import create_app
+from unit.worker.resources.conftest import Front, MakeFront, error_of
 
-ErrorOf = Callable[[falcon.testing.Result], str]
 INFER = "/v2/models/half/infer"
 TENSOR = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 3]}
 ANSWERED = b'{"predictions": [2.5, 3.5]}'
@@ -39,7 +39,7 @@ def binary_request(values: Sequence[float] = (1, 3)) -> tuple[bytes, int]:
     return text + np.array(values, "<f4").tobytes(), len(text)
 
 
-def post(front: Any, body: bytes, path: str = INFER, **headers: str) -> falcon.testing.Result:
+def post(front: Front, body: bytes, path: str = INFER, **headers: str) -> falcon.testing.Result:
     """POST a body; header names with underscores for hyphens."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     result: falcon.testing.Result = front.client.simulate_post(path, body=body, headers=named)
@@ -61,7 +61,7 @@ def post(front: Any, body: bytes, path: str = INFER, **headers: str) -> falcon.t
     ],
 )
 def test_the_model_server_says_what_is_ready(
-    make_front: Any, loaded: list[Target], path: str, status: int
+    make_front: MakeFront, loaded: list[Target], path: str, status: int
 ) -> None:
     result = make_front(serves=lambda target: target in loaded).client.simulate_get(
         f"/v2/models/half{path}/ready"
@@ -72,7 +72,7 @@ def test_the_model_server_says_what_is_ready(
         assert result.json == {"name": "half", "ready": False, "error": "model half is not ready"}
 
 
-def test_an_answer_has_the_name_that_was_asked_for(make_front: Any) -> None:
+def test_an_answer_has_the_name_that_was_asked_for(make_front: MakeFront) -> None:
     """The model server has another name for the model."""
     front = make_front(nickname="nick", body=ANSWERED)
 
@@ -83,7 +83,7 @@ def test_an_answer_has_the_name_that_was_asked_for(make_front: Any) -> None:
 
 
 @pytest.mark.parametrize("size", ["x", "-1", "1.0", "9" * 30, ""])
-def test_an_odd_header_is_refused(front: Any, error_of: ErrorOf, size: str) -> None:
+def test_an_odd_header_is_refused(front: Front, size: str) -> None:
     result = post(front, request(), **{INFERENCE_HEADER_LENGTH: size})
 
     assert result.status_code == 400
@@ -100,7 +100,7 @@ def handler(data, context):
 @pytest.mark.parametrize(
     "returned", ['{"y": arrays["x"] + 0.5}', 'context.default_output({"y": arrays["x"] + 0.5})']
 )
-def test_a_script_answers_with_arrays(make_front: Any, returned: str) -> None:
+def test_a_script_answers_with_arrays(make_front: MakeFront, returned: str) -> None:
     front = make_front(HANDLER.replace("{returned}", returned), open_inference="script")
     body, size = binary_request()
 
@@ -129,7 +129,7 @@ def test_a_script_answers_with_arrays(make_front: Any, returned: str) -> None:
     ],
 )
 def test_a_script_sees_the_signature_that_is_asked_for(
-    make_front: Any, script: str, data: list[float]
+    make_front: MakeFront, script: str, data: list[float]
 ) -> None:
     """Half a script is completed."""
     front = make_front(script, open_inference="script", body=ANSWERED)
@@ -140,7 +140,7 @@ def test_a_script_sees_the_signature_that_is_asked_for(
 
 
 @pytest.mark.parametrize("returned", ['{"y": [None]}', '{"y": [[1], [2, 3]]}'])
-def test_what_is_no_tensor_is_the_scripts_failure(make_front: Any, error_of: ErrorOf, returned: str) -> None:
+def test_what_is_no_tensor_is_the_scripts_failure(make_front: MakeFront, returned: str) -> None:
     """The error names the output."""
     front = make_front(HANDLER.replace("{returned}", returned), open_inference="script")
 
@@ -228,7 +228,7 @@ def test_raw_tensors_reach_input_fn_as_bytes(tmp_path: Path, content_type: str) 
     assert np.frombuffer(result.content[answered_size:], "<f4").tolist() == [8.5, 210.0]
 
 
-def test_a_body_of_the_protocol_as_plain_json(make_front: Any) -> None:
+def test_a_body_of_the_protocol_as_plain_json(make_front: MakeFront) -> None:
     """Triton's clients for SageMaker send it so; a script sees the raw body, and a closed /v2 ends it."""
     front = make_front(body=ANSWERED)
     result = front.post(request(), Content_Type="application/json")
@@ -247,7 +247,7 @@ def test_a_body_of_the_protocol_as_plain_json(make_front: Any) -> None:
     assert front.upstream.calls[0].body == request()
 
 
-def test_a_signature_by_its_parameter(front: Any, error_of: ErrorOf) -> None:
+def test_a_signature_by_its_parameter(front: Front) -> None:
     """One that the model does not have is named."""
     result = post(front, request(parameters={"signature": "missing"}))
 
@@ -255,7 +255,7 @@ def test_a_signature_by_its_parameter(front: Any, error_of: ErrorOf) -> None:
     assert '"missing"' in error_of(result)
 
 
-def test_a_scripts_own_body_goes_out_as_it_is(make_front: Any) -> None:
+def test_a_scripts_own_body_goes_out_as_it_is(make_front: MakeFront) -> None:
     script = "def handler(data, context):\n    return data.read()[:5], context.request_content_type\n"
     front = make_front(script, open_inference="script")
 

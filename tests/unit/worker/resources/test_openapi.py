@@ -8,9 +8,10 @@ from openapi_spec_validator import validate
 from tfs_proxy.serving.script.script_model import load_script_model
 from tfs_proxy.values.deployment import BodyLimits, Deployment, Doors, TimeLimits
 from tfs_proxy.worker.app import create_app
+from unit.worker.resources.conftest import Front, MakeFront
 
 
-def invoke_of(front: Any) -> dict[str, Any]:
+def invoke_of(front: Front) -> dict[str, Any]:
     """The operation of /invocations, in a document that is valid."""
     result = front.client.simulate_get("/openapi.json")
     assert (result.status_code, result.headers["content-type"]) == (200, "application/json")
@@ -40,7 +41,7 @@ def test_a_script_model(tmp_path: Any) -> None:
     assert "*/*" in document["paths"]["/v2/models/of_script/infer"]["post"]["requestBody"]["content"]
 
 
-def test_a_script_without_a_description(make_front: Any) -> None:
+def test_a_script_without_a_description(make_front: MakeFront) -> None:
     """The types that it compares with; the half that it does not have is the conversion's."""
     script = (
         "def input_handler(data, context):\n    if context.request_content_type == 'image/png': return b''"

@@ -1,8 +1,6 @@
 """Answers of all paths, and the one shape of errors."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import falcon.testing
 import pytest
@@ -11,8 +9,7 @@ from tfs_proxy.values import errors
 from tfs_proxy.wire.error_status import STATUS
 from tfs_proxy.wire.header_names import SERVED_NAME
 from tfs_proxy.worker.many_models import ManyModelsApp
-
-ErrorOf = Callable[[falcon.testing.Result], str]
+from unit.worker.resources.conftest import Front, MakeFront, error_of
 
 
 def subclasses(kind: type[errors.RequestError]) -> list[type[errors.RequestError]]:
@@ -37,7 +34,7 @@ def test_every_request_error_has_a_status() -> None:
     assert ours - own == {kind for kind in STATUS if issubclass(kind, errors.RequestError)}
 
 
-def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
+def test_body_that_ends_early(front: Front) -> None:
     """A body shorter than its Content-Length is the client's mistake; nothing is computed on it."""
     result = front.client.simulate_post("/invocations", body=b"x", extras={"CONTENT_LENGTH": "10"})
 
@@ -46,9 +43,7 @@ def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
     assert result.headers["connection"] == "close"
 
 
-def test_bug_of_ours(
-    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bug_of_ours(make_front: MakeFront, caplog: pytest.LogCaptureFixture) -> None:
     """An unforeseen error is a 500 that tells the client nothing, and the log everything."""
     front = make_front(error=RuntimeError("/secret/path"))
 
@@ -59,7 +54,7 @@ def test_bug_of_ours(
     assert "/secret/path" in caplog.text
 
 
-def test_a_model_among_many_that_has_gone(tmp_path: Path, error_of: ErrorOf) -> None:
+def test_a_model_among_many_that_has_gone(tmp_path: Path) -> None:
     """nginx has found its gate open a moment before."""
     client = falcon.testing.TestClient(ManyModelsApp(tmp_path, lambda *_: None, lambda _: None))  # type: ignore[arg-type]
     result = client.simulate_post("/invocations", headers={SERVED_NAME: "a"})

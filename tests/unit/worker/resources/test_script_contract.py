@@ -1,21 +1,14 @@
 """POST /invocations with the richer contract: tensors, responses, streams, async functions, init and close."""
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import falcon.testing
 import pytest
-from msgspec.structs import replace
 
 from support import gates
 from tfs_proxy.serving.script import health
-from tfs_proxy.values.signature import TensorSpec
-
-ErrorOf = Callable[[falcon.testing.Result], str]
-MakeFront = Callable[..., Any]
+from unit.worker.resources.conftest import MakeFront, error_of
 
 PASS = "\ndef output_handler(response, context): return response.content, 'application/json'\n"
 
@@ -34,7 +27,7 @@ def test_a_prepared_request_names_its_target(make_front: MakeFront) -> None:
     assert (target.model, target.version, target.label) == ("other", 3, None)
 
 
-def test_tensors_are_for_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
+def test_tensors_are_for_predict(make_front: MakeFront) -> None:
     """A request for classify is refused with a sentence if the script makes tensors."""
     front = make_front("def input_handler(data, context): return {'x': [1.0]}")
 
@@ -67,7 +60,7 @@ def test_predict_from_a_handler(make_front: MakeFront) -> None:
     assert second.timeout_seconds == 1.5
 
 
-def test_errors_of_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
+def test_errors_of_predict(make_front: MakeFront) -> None:
     """Uncaught, an error of the model server is the answer; a script may catch it by its class."""
     refusing = {"status": 429, "body": b'{"error": "full"}'}
     uncaught = make_front("def handler(data, context): return context.predict([1.0])", **refusing)
@@ -96,10 +89,7 @@ def test_default_halves_without_a_batch_dimension(make_front: MakeFront) -> None
         "    return context.default_output(context.predict(inputs))\n",
         body=b'{"outputs": 2.5}',
     )
-    scalar = {"x": TensorSpec("x", "DT_FLOAT", ())}
-    front.upstream.signatures["serving_default"] = replace(
-        front.upstream.signatures["serving_default"], inputs=scalar
-    )
+    front.takes(x=("DT_FLOAT", ()))
 
     assert front.post("4.0\n", Content_Type="text/csv", Accept="text/csv").text == "2.5\n"
     assert front.upstream.calls[0].json == {"inputs": {"x": 4.0}}
@@ -133,7 +123,7 @@ def test_response_without_a_status_keeps_the_model_servers(make_front: MakeFront
         "headers={'X-Amzn-SageMaker-Custom-Attributes': 'a' * 1025}",
     ],
 )
-def test_responses_that_can_not_be_sent(make_front: MakeFront, error_of: ErrorOf, response: str) -> None:
+def test_responses_that_can_not_be_sent(make_front: MakeFront, response: str) -> None:
     """Line ends, the server's own headers and odd statuses are refused in the script's call."""
     front = make_front(f"import tfs_proxy\ndef handler(d, c): return tfs_proxy.Response('x', {response})")
 
@@ -164,7 +154,7 @@ def test_streams(make_front: MakeFront, handler: str) -> None:
     assert "content-length" not in result.headers
 
 
-def test_an_error_before_the_first_piece(make_front: MakeFront, error_of: ErrorOf) -> None:
+def test_an_error_before_the_first_piece(make_front: MakeFront) -> None:
     front = make_front(
         "import tfs_proxy\ndef handler(data, context):\n    raise tfs_proxy.HTTPError(422, 'no')\n    yield 'a'"
     )

@@ -1,14 +1,10 @@
 """POST /invocations with an inference.py: AWS's contract, and its extensions."""
 
 import logging
-from collections.abc import Callable
-from typing import Any
 
-import falcon.testing
 import pytest
 
-ErrorOf = Callable[[falcon.testing.Result], str]
-
+from unit.worker.resources.conftest import MakeFront, error_of
 
 PASS_ON = """
 def input_handler(data, context):
@@ -28,7 +24,7 @@ def input_handler(data, context):
         ("str(__import__('json').load(__import__('io').BytesIO(b'1')))", "1"),
     ],
 )
-def test_data_is_a_stream(make_front: Callable[..., Any], reading: str, expected: str) -> None:
+def test_data_is_a_stream(make_front: MakeFront, reading: str, expected: str) -> None:
     """The body reads like a stream, once."""
     front = make_front(f"def handler(data, context): return {reading}, 'text/plain'")
 
@@ -45,7 +41,7 @@ def handler(data, context):
 """
 
 
-def test_a_form_is_parsed_for_a_script_that_asks(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+def test_a_form_is_parsed_for_a_script_that_asks(make_front: MakeFront) -> None:
     """``context.form`` has parts by name, and nothing of another body; ``data`` is what was sent."""
     front, kind = make_front(FORM), {"Content_Type": "multipart/form-data; boundary=x"}
     head = '--x\r\nContent-Disposition: form-data; name="a"'
@@ -78,7 +74,7 @@ def test_a_form_is_parsed_for_a_script_that_asks(make_front: Callable[..., Any],
     ],
 )
 def test_words_of_the_model_server_come_first(
-    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture, body: str, text: str
+    make_front: MakeFront, caplog: pytest.LogCaptureFixture, body: str, text: str
 ) -> None:
     """A script that fails over the model server's error does not hide its words, nor say them twice."""
     front = make_front(
@@ -112,8 +108,7 @@ def test_words_of_the_model_server_come_first(
     ],
 )
 def test_what_a_script_raises(
-    make_front: Callable[..., Any],
-    error_of: ErrorOf,
+    make_front: MakeFront,
     caplog: pytest.LogCaptureFixture,
     raised: str,
     text: str,
@@ -134,7 +129,7 @@ def test_what_a_script_raises(
     assert "script/call.py" not in caplog.text
 
 
-def test_a_decorated_handler_may_get_more_arguments(make_front: Callable[..., Any]) -> None:
+def test_a_decorated_handler_may_get_more_arguments(make_front: MakeFront) -> None:
     """The decorator's own arguments count, not those of the function inside."""
     front = make_front(
         "import functools\n"
@@ -158,9 +153,7 @@ def test_a_decorated_handler_may_get_more_arguments(make_front: Callable[..., An
         ("falcon.HTTPError(falcon.HTTP_422)", 422, "422 Unprocessable Entity"),
     ],
 )
-def test_errors_with_a_status(
-    make_front: Callable[..., Any], error_of: ErrorOf, raised: str, status: int, text: str
-) -> None:
+def test_errors_with_a_status(make_front: MakeFront, raised: str, status: int, text: str) -> None:
     """Our HTTPError and falcon's say a status of their own, in the shape of every error."""
     front = make_front(
         f"import falcon, tfs_proxy\ndef input_handler(data, context): raise {raised}\n"
@@ -187,8 +180,7 @@ def test_errors_with_a_status(
     ],
 )
 def test_unusable_answer(
-    make_front: Callable[..., Any],
-    error_of: ErrorOf,
+    make_front: MakeFront,
     caplog: pytest.LogCaptureFixture,
     returned: str,
     message: str,
@@ -214,8 +206,7 @@ def test_unusable_answer(
     ],
 )
 def test_unusable_request(
-    make_front: Callable[..., Any],
-    error_of: ErrorOf,
+    make_front: MakeFront,
     caplog: pytest.LogCaptureFixture,
     returned: str,
     message: str,
@@ -235,7 +226,7 @@ def test_unusable_request(
 
 
 @pytest.mark.parametrize("returned", ["data", "io.BytesIO(data.read())", "io.StringIO(data.read().decode())"])
-def test_a_file_is_the_request(make_front: Callable[..., Any], returned: str) -> None:
+def test_a_file_is_the_request(make_front: MakeFront, returned: str) -> None:
     """An input_handler may return the body itself, or another file, as in AWS's container."""
     front = make_front(
         "import io\n"
@@ -247,7 +238,7 @@ def test_a_file_is_the_request(make_front: Callable[..., Any], returned: str) ->
     assert front.upstream.calls[0].body == b'{"instances": [1]}'
 
 
-def test_handler_wins(make_front: Callable[..., Any]) -> None:
+def test_handler_wins(make_front: MakeFront) -> None:
     front = make_front(
         PASS_ON
         + "def output_handler(response, context): return 'theirs'\n"
@@ -260,7 +251,7 @@ def test_handler_wins(make_front: Callable[..., Any]) -> None:
     assert front.upstream.calls == []
 
 
-def test_falcon_status(make_front: Callable[..., Any]) -> None:
+def test_falcon_status(make_front: MakeFront) -> None:
     """Falcon's HTTPStatus goes out as the script made it."""
     front = make_front(
         "import falcon\n"

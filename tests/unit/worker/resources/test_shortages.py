@@ -1,18 +1,14 @@
 """A request to one of many models that runs out of memory is a 507 on every way, and a single model's is not."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-import falcon.testing
 import pytest
-from msgspec.structs import replace
 
 from support.fake_upstream import Call
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from tfs_proxy.values.signature import Signature, TensorSpec
+from unit.worker.resources.conftest import MakeFront, error_of
 
-ErrorOf = Callable[[falcon.testing.Result], str]
 OOM = (
     "OOM when allocating tensor with shape[2000,1024,256] and type float on "
     "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu\n\t "
@@ -35,21 +31,17 @@ RECORD = b'{"instances": [1.0]}'
     ],
     ids=["as TF Serving's JSON", "as tensors", "as CSV", "classify", "for an array"],
 )
-def test_the_default_conversion(
-    make_front: Callable[..., Any], error_of: ErrorOf, body: bytes, headers: dict[str, str]
-) -> None:
+def test_the_default_conversion(make_front: MakeFront, body: bytes, headers: dict[str, str]) -> None:
     answer = make_front(loaded_as="half", **SHORT).post(body, **headers)
 
     assert answer.status_code == 507
     assert error_of(answer) == OOM
 
 
-def test_the_second_way_of_a_request(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+def test_the_second_way_of_a_request(make_front: MakeFront) -> None:
     """TF Serving's JSON can't carry the type, and the tensors that are sent instead are too many."""
     front = make_front(loaded_as="half")
-    half = TensorSpec("x", "DT_HALF", (None,))
-    one: Signature = front.upstream.signatures["serving_default"]
-    front.upstream.signatures = {"serving_default": replace(one, inputs={"x": half})}
+    front.takes(x=("DT_HALF", (None,)))
 
     def answer(call: Call) -> ModelAnswer:
         return ModelAnswer(501, b'{"error": "no half"}') if call.batch is None else ModelAnswer(**SHORT)
@@ -72,9 +64,7 @@ def test_the_second_way_of_a_request(make_front: Callable[..., Any], error_of: E
         ("ValueError('OOM when allocating, says the client')", 500),
     ],
 )
-def test_a_script_that_runs_out_of_memory_itself(
-    make_front: Callable[..., Any], raised: str, status: int
-) -> None:
+def test_a_script_that_runs_out_of_memory_itself(make_front: MakeFront, raised: str, status: int) -> None:
     """The class of its exception decides, not its text, which may be the client's."""
     script = (
         f"class OutOfMemoryError(RuntimeError): ...\n\n\ndef handler(data, context):\n    raise {raised}\n"
@@ -85,9 +75,7 @@ def test_a_script_that_runs_out_of_memory_itself(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_full_queue_keeps_its_status(
-    make_front: Callable[..., Any], error_of: ErrorOf, status: int
-) -> None:
+def test_a_full_queue_keeps_its_status(make_front: MakeFront, status: int) -> None:
     words = "The batch scheduling queue to which this task was submitted is full; currently 4"
     answer = make_front(loaded_as="half", status=status, body=json.dumps({"error": words}).encode()).post(
         RECORD
@@ -97,6 +85,6 @@ def test_a_full_queue_keeps_its_status(
     assert error_of(answer) == words
 
 
-def test_a_model_that_is_alone_keeps_the_model_servers_status(make_front: Callable[..., Any]) -> None:
+def test_a_model_that_is_alone_keeps_the_model_servers_status(make_front: MakeFront) -> None:
     """Nobody could make room for it."""
     assert make_front(**SHORT).post(RECORD).status_code == 429
