@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from support.deployments import INSTANCE, deployment
 from support.fake_upstream import Call, FakeUpstream
-from support.signatures import Shape, signature_of
+from support.signatures import signature_of
 from tfs_proxy.serving.script.load import load_script
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.values.deployment import BodyLimits, Doors
@@ -41,13 +41,13 @@ class Says:
 
 @dataclass
 class Front:
-    """A client of an app, with the model server behind it."""
+    """A falcon client of our app, with the `FakeUpstream` behind it."""
 
-    client: falcon.testing.TestClient
-    upstream: FakeUpstream
+    client: Any
+    upstream: Any
     says: Says
 
-    def takes(self, *, gives: str = "DT_FLOAT", **inputs: tuple[str, Shape]) -> None:
+    def takes(self, *, gives: str = "DT_FLOAT", **inputs: Any) -> None:
         """Give the model these inputs, by type and shape, and records of such an output."""
         output = {"y": TensorSpec("y", gives, (None,))}
         self.upstream.signatures = {"serving_default": replace(signature_of(**inputs), outputs=output)}
@@ -55,7 +55,8 @@ class Front:
     def post(self, body: bytes | str = b"{}", **headers: str) -> falcon.testing.Result:
         """POST /invocations; header names with underscores for hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.client.simulate_post("/invocations", body=body, headers=named)
+        result: falcon.testing.Result = self.client.simulate_post("/invocations", body=body, headers=named)
+        return result
 
 
 MakeFront = Callable[..., Front]
