@@ -1,12 +1,13 @@
 """`tfs-proxy check --multi-model`: which of many archives would fail, by the public command."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from support.archives import SAVED_MODEL, pack
-from tfs_proxy.cli import main
+from unit.conftest import Command
 
 MODEL: Mapping[str, str | bytes] = {"m/1/saved_model.pb": SAVED_MODEL}
 MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
@@ -25,11 +26,13 @@ def folder_of_a_model(path: Path, script: str | None = None) -> None:
         (path / "code" / "inference.py").write_text(script)
 
 
-def check(folder: Path, *words: str) -> int:
-    return main(["check", "--multi-model", str(folder), *words])
+@pytest.fixture
+def check(run: Command) -> Command:
+    """The command, for a folder."""
+    return partial(run, "check", "--multi-model")
 
 
-def test_every_archive_has_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_archive_has_a_line(tmp_path: Path, check: Command) -> None:
     """Archives at any depth and folders with a model, by name; what is being checked is on standard error."""
     archive(tmp_path / "a.tar.gz", **{"code/inference.py": f"print('imported')\n{MIRROR}"})
     archive(tmp_path / "team" / "x" / "b.tar.gz")
@@ -39,9 +42,7 @@ def test_every_archive_has_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[s
     (tmp_path / ".hidden").mkdir()
     archive(tmp_path / ".hidden" / "c.tar.gz")
 
-    assert check(tmp_path) == 0
-
-    said = capfd.readouterr()
+    said = check(tmp_path)
     lines = said.out.splitlines()
     assert lines[0].startswith("ok a: m (version 1); script: code/inference.py defines handler; Warning: ")
     assert lines[1].startswith("ok team--x--b: m (version 1); script: none")
@@ -63,16 +64,12 @@ FAILING: Mapping[str, tuple[Mapping[str, str | bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", FAILING)
-def test_an_archive_that_cannot_be_served_fails_alone(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], case: str
-) -> None:
+def test_an_archive_that_cannot_be_served_fails_alone(tmp_path: Path, check: Command, case: str) -> None:
     files, words = FAILING[case]
     pack(tmp_path / "bad.tar.gz", files)
     archive(tmp_path / "good.tar.gz")
 
-    assert check(tmp_path) == 1
-
-    bad, good, summary = capfd.readouterr().out.splitlines()
+    bad, good, summary = check(tmp_path, ends=1).out.splitlines()
     assert bad.startswith("fails bad: ")
     assert words in bad
     assert good.startswith("ok good: ")
@@ -80,62 +77,58 @@ def test_an_archive_that_cannot_be_served_fails_alone(
 
 
 @pytest.mark.parametrize("name", ["-a", "ä", "a b", "a" * 65])
-def test_a_name_that_no_model_can_have(tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_name_that_no_model_can_have(tmp_path: Path, check: Command, name: str) -> None:
     archive(tmp_path / f"{name}.tar.gz")
 
-    assert check(tmp_path) == 1
-    assert f"fails {name}.tar.gz: {name}.tar.gz can't be the path of a model" in capfd.readouterr().out
+    said = check(tmp_path, ends=1).out
+    assert f"fails {name}.tar.gz: {name}.tar.gz can't be the path of a model" in said
 
 
-def test_a_warning_fails_if_check_is_strict(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_fails_if_check_is_strict(tmp_path: Path, check: Command) -> None:
     archive(tmp_path / "a.tar.gz")
 
-    assert check(tmp_path) == 0
-    assert "; Warning: m version 1 has no signatures" in capfd.readouterr().out
-    assert check(tmp_path, "--strict") == 1
-    assert capfd.readouterr().out.startswith("fails a: Warning: m version 1 has no signatures")
+    assert "; Warning: m version 1 has no signatures" in check(tmp_path).out
+    strict = check(tmp_path, "--strict", ends=1).out
+    assert strict.startswith("fails a: Warning: m version 1 has no signatures")
 
 
-def test_nothing_to_check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_check(tmp_path: Path, check: Command) -> None:
     """No folder, or none with an archive in it, is a mistake of the caller's."""
-    assert check(tmp_path / "missing") == 2
-    assert "it is not a folder" in capfd.readouterr().err
-    assert check(tmp_path) == 2
-    assert "There is no *.tar.gz below" in capfd.readouterr().err
+    assert "it is not a folder" in check(tmp_path / "missing", ends=2).err
+    assert "There is no *.tar.gz below" in check(tmp_path, ends=2).err
 
 
 @pytest.mark.parametrize("words", [["model.tar.gz"], ["--request", "body.json"]])
-def test_one_archive_or_many(tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_one_archive_or_many(tmp_path: Path, check: Command, words: list[str]) -> None:
     """A request is for one archive."""
     archive(tmp_path / "a.tar.gz")
 
-    assert check(tmp_path, *words) == 2
-    assert "--multi-model takes neither MODEL nor --request" in capfd.readouterr().err
+    said = check(tmp_path, *words, ends=2).err
+    assert "--multi-model takes neither MODEL nor --request" in said
 
 
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: Command) -> None:
     """Each archive's folder goes before the next one is opened."""
     home = tmp_path / "home"
     monkeypatch.setenv("TFS_PROXY_HOME", str(home))
     archive(tmp_path / "models" / "a.tar.gz")
     pack(tmp_path / "models" / "b.tar.gz", {"notes.txt": "x"})
 
-    assert check(tmp_path / "models") == 1
+    check(tmp_path / "models", ends=1)
     assert list(home.iterdir()) == []
 
 
-def test_archives_whose_names_meet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_archives_whose_names_meet(tmp_path: Path, check: Command) -> None:
     """A slash is -- in the name, so two paths can have one name: both are named."""
     archive(tmp_path / "team" / "a.tar.gz")
     archive(tmp_path / "team--a.tar.gz")
 
-    assert check(tmp_path) == 1
-    line, summary = capfd.readouterr().out.splitlines()
+    line, summary = check(tmp_path, ends=1).out.splitlines()
     assert line.startswith("fails team--a: team--a.tar.gz and team/a.tar.gz would both be the model team--a")
     assert summary == "1 of 1 would fail."
 
 
-def test_packages_of_a_script_are_not_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_packages_of_a_script_are_not_archives(tmp_path: Path, check: Command) -> None:
     """An unpacked model may have source distributions below code/."""
     folder_of_a_model(tmp_path / "a", MIRROR)
     wheels = tmp_path / "a" / "code" / "wheels"
@@ -143,5 +136,4 @@ def test_packages_of_a_script_are_not_archives(tmp_path: Path, capfd: pytest.Cap
     for name in ("package-1.0.tar.gz", "-package.tar.gz"):
         (wheels / name).write_text("not a model")
 
-    assert check(tmp_path) == 0
-    assert capfd.readouterr().out.endswith("0 of 1 would fail.\n")
+    assert check(tmp_path).out.endswith("0 of 1 would fail.\n")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tfs_proxy.cli import LISTED, OF_THE_IMAGES, command_parser, main
+from tfs_proxy.cli import LISTED, OF_THE_IMAGES, command_parser
+from unit.conftest import Command
 
 
 @pytest.mark.parametrize("name", OF_THE_IMAGES)
@@ -30,18 +31,9 @@ def test_serve_is_parsed_before_anything_heavy_is_imported() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def ended(words: Sequence[str]) -> object:
-    """The exit status, if the parser ends the program."""
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    return end.value.code
-
-
-def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_is_an_error(run: Command) -> None:
     """Eight commands are listed in three groups, on standard error."""
-    assert main([]) == 2
-
-    said = capsys.readouterr()
+    said = run(ends=2)
     assert said.out == ""
     listed = [line.split()[0] for line in said.err.splitlines() if re.match("  [a-z]", line)]
     assert listed == [name for names in LISTED.values() for name in names]
@@ -57,25 +49,18 @@ def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[st
         (["settings", "SAGEMAKER_BIND_PORT"], "did you mean SAGEMAKER_BIND_TO_PORT?"),
     ],
 )
-def test_a_misspelt_word_names_the_one_that_was_meant(
-    words: Sequence[str], last: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_word_names_the_one_that_was_meant(words: Sequence[str], last: str, run: Command) -> None:
     """Nothing is run in its place."""
-    status = main(words) if words[0] == "settings" else ended(words)
-
-    assert status == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith(last)
+    assert run(*words, ends=2).err.splitlines()[-1].endswith(last)
 
 
-def test_settings_are_listed_with_defaults_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_are_listed_with_defaults_and_help(run: Command) -> None:
     """All by groups, or those whose names have a part in common; `serve --help` says where they are."""
-    assert main(["settings"]) == 0
-    listed = capsys.readouterr().out
+    listed = run("settings").out
     assert "\nBatching\n" in listed
     assert "SAGEMAKER_GUNICORN_WORKERS" in listed
 
-    assert main(["settings", "bind_to"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert run("settings", "bind_to").out.splitlines() == [
         "Addresses and HTTP",
         "  SAGEMAKER_BIND_TO_PORT (default: 8080)",
         "      HTTP port; 0 takes a free one",
@@ -102,12 +87,10 @@ def test_a_reader_that_goes_early_hears_nothing(words: Sequence[str]) -> None:
     ],
 )
 def test_words_that_people_try_are_answered_by_what_to_write(
-    words: Sequence[str], remedy: str, capsys: pytest.CaptureFixture[str]
+    words: Sequence[str], remedy: str, run: Command
 ) -> None:
     """Settings are no flags; the exit status is a usage error's."""
-    assert ended(words) == 2
-
-    assert remedy in capsys.readouterr().err
+    assert remedy in run(*words, ends=2).err
 
 
 def test_the_package_is_the_command() -> None:

@@ -4,28 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.cli import command_parser, main
+from tfs_proxy.cli import command_parser
 from tfs_proxy.commands.serve import stages_of
+from unit.conftest import Command
 
 NAMES = st.text("ABC_", min_size=1, max_size=5)
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "http"])
-def test_a_port_that_is_none_is_named(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_none_is_named(port: str, run: Command) -> None:
     """Exit status 2, as for any flag that can't be parsed."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["serve", f"--port={port}"])
-    assert f"{port} is not a port: take a number from 0 to 65535" in capsys.readouterr().err
+    said = run("serve", f"--port={port}", ends=2).err
+    assert f"{port} is not a port: take a number from 0 to 65535" in said
 
 
 @pytest.mark.parametrize("command", [["serve"], ["serve", "a", "b"], ["tensorflow-serving"], ["container"]])
 def test_a_setting_that_cannot_be_used_is_named(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], monkeypatch: pytest.MonkeyPatch, run: Command
 ) -> None:
     """Exit status 2 and the variable with its value, before the port opens."""
     monkeypatch.setenv("SAGEMAKER_GUNICORN_WORKERS", "many")
-    assert main(command) == 2
-    assert "SAGEMAKER_GUNICORN_WORKERS=many can't be used" in capsys.readouterr().err
+    assert "SAGEMAKER_GUNICORN_WORKERS=many can't be used" in run(*command, ends=2).err
 
 
 @pytest.mark.parametrize(
@@ -48,12 +47,9 @@ def test_a_setting_that_cannot_be_used_is_named(
         ),
     ],
 )
-def test_what_cannot_be_a_pipeline_is_refused(
-    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_a_pipeline_is_refused(words: list[str], text: str, run: Command) -> None:
     """Exit status 2 and one sentence."""
-    assert main(["serve", *words]) == 2
-    assert text in capsys.readouterr().err
+    assert text in run("serve", *words, ends=2).err
 
 
 @given(st.lists(st.dictionaries(NAMES, st.text("ab=: ", max_size=5), max_size=4), min_size=2, max_size=15))

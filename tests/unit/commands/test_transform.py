@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.cli import command_parser, main
+from tfs_proxy.cli import command_parser
 from tfs_proxy.commands.transform import request_from
 from tfs_proxy.transform import run as transform_run
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.values.errors import SettingsError
+from unit.conftest import Command
 
 ENDPOINT = "http://127.0.0.1:1"
 CSV = ("--content-type", "text/csv", "--split-type", "Line")
@@ -144,11 +145,10 @@ def test_a_manifest_is_known_by_its_name(flags: list[str], data_type: str) -> No
     ],
 )
 def test_what_is_no_job_is_refused(
-    words: list[str], flags: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], flags: list[str], text: str, tmp_path: Path, run: Command
 ) -> None:
     """Exit status 2 and a sentence that names it; no output is written."""
-    assert main(["transform", *words, *flags]) == 2
-    assert text in capsys.readouterr().err
+    assert text in run("transform", *words, *flags, ends=2).err
     assert not list(tmp_path.rglob("*.out")) + list(tmp_path.rglob("*.err"))
 
 
@@ -160,19 +160,15 @@ def test_a_job_without_input_or_output(missing: str) -> None:
         options_of(f"--{other}", "x", "--endpoint", ENDPOINT)
 
 
-def test_an_output_inside_the_input_is_refused(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_inside_the_input_is_refused(words: list[str], tmp_path: Path, run: Command) -> None:
     """The next run would take outputs for inputs."""
-    assert main(["transform", *words, "--output", str(tmp_path / "in" / "out")]) == 2
-    assert "is inside the input" in capsys.readouterr().err
+    assert "is inside the input" in run("transform", *words, "--output", tmp_path / "in" / "out", ends=2).err
 
 
 @pytest.mark.parametrize("flag", ["summary", "output"])
 def test_what_cannot_be_written_is_refused_first(
-    words: list[str], tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, flag: str, run: Command
 ) -> None:
     (tmp_path / "file").write_text("")
     below = tmp_path / "file" / "below"
-    assert main(["transform", *words, f"--{flag}", str(below)]) == 2
-    assert f"The {flag} {below} can't be written" in capsys.readouterr().err
+    assert f"The {flag} {below} can't be written" in run("transform", *words, f"--{flag}", below, ends=2).err

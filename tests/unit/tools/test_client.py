@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from tfs_proxy import Client, ClientError, NotAnswered, RequestRefused, ServerFailed
-from tfs_proxy.cli import main
+from unit.conftest import Command
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -111,15 +111,13 @@ def test_an_answer_without_arrays_says_its_type(url: str) -> None:
         client.predict([1.0])
 
 
-def test_ask_says_how_to_name_an_unknown_type(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", url, "pyproject.toml"]) == 2
-    assert "give --content-type" in capsys.readouterr().err
+def test_ask_says_how_to_name_an_unknown_type(url: str, run: Command) -> None:
+    assert "give --content-type" in run("ask", url, "pyproject.toml", ends=2).err
 
 
-def test_ask_counts_what_failed_and_why(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ask_counts_what_failed_and_why(url: str, run: Command) -> None:
     Told.answers = [(200, {}, b"1"), (200, {}, b"1"), (400, {}, b'{"error": "no"}')]
-    assert main(["ask", url, "README.md", "--content-type", "text/csv", "--repeat", "5"]) == 1
-    said = capsys.readouterr()
+    said = run("ask", url, "README.md", "--content-type", "text/csv", "--repeat", "5", ends=1)
     assert said.out.startswith("2 of 5 requests answered")
     assert "3 failed: 400: no" in said.err
 
@@ -127,14 +125,13 @@ def test_ask_counts_what_failed_and_why(url: str, capsys: pytest.CaptureFixture[
 ESCAPES = "\x1b]52;c;YQ==\x07 \x9b31m \r\tü"
 
 
-def test_ask_shows_a_terminal_no_control_characters(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ask_shows_a_terminal_no_control_characters(url: str, run: Command) -> None:
     """Neither of an answer nor of an error, whose sentence is a script's own."""
     body = f"one {ESCAPES}\ntwo".encode()
     Told.answers = [(200, {}, body), (400, {}, json.dumps({"error": ESCAPES}).encode())]
     words = ["ask", url, "README.md", "--content-type", "text/csv"]
     assert on_a_terminal(words) == b"one \\x1b]52;c;YQ==\\x07 \\x9b31m \r\n        \xc3\xbc\r\ntwo\r\n"
-    assert main(words) == 1
-    assert capsys.readouterr().err == "tfs-proxy: 400: \\x1b]52;c;YQ==\\x07 \\x9b31m ü\n"
+    assert run(*words, ends=1).err == "tfs-proxy: 400: \\x1b]52;c;YQ==\\x07 \\x9b31m ü\n"
 
 
 def on_a_terminal(words: Sequence[str]) -> bytes:

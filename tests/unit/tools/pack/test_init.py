@@ -7,7 +7,7 @@ import pytest
 from support.archives import pack
 from support.signature_models import tensor, write_signature_model
 from tfs_proxy import testing
-from tfs_proxy.cli import main
+from unit.conftest import Command
 
 FLOATS = {"x": tensor("DT_FLOAT", None, 4)}
 OUTPUTS = {"y": tensor("DT_FLOAT", None, 2)}
@@ -18,23 +18,22 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_without_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_model(tmp_path: Path, run: Command) -> None:
     """A script for a model that is put beside it later, with all that belongs to it."""
-    assert main(["init", str(tmp_path / "new")]) == 0
+    assert f"Next: put a model into {tmp_path}/new/model/1" in run("init", tmp_path / "new").out
 
     assert files_below(tmp_path / "new") == FILES
-    assert f"Next: put a model into {tmp_path}/new/model/1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["folder", "archive"])
-def test_from_a_model(tmp_path: Path, kind: str) -> None:
+def test_from_a_model(tmp_path: Path, kind: str, run: Command) -> None:
     """The script names the model's tensors, and the example request is answered from the folder as it stands."""
     model = write_signature_model(tmp_path / "m" / "iris" / "7", FLOATS, OUTPUTS)
     given = model.parents[1]
     if kind == "archive":
         given = pack(tmp_path / "model.tar.gz", {}, {"iris": model.parent})
 
-    assert main(["init", str(tmp_path / "new"), "--model", str(given)]) == 0
+    run("init", tmp_path / "new", "--model", given)
 
     assert files_below(tmp_path / "new") == {*FILES, "iris/7/saved_model.pb"}
     script = (tmp_path / "new" / "code" / "inference.py").read_text()
@@ -61,6 +60,7 @@ def test_from_a_model(tmp_path: Path, kind: str) -> None:
 )
 def test_the_example_request_fits_the_model(
     tmp_path: Path,
+    run: Command,
     inputs: dict[str, testing.TensorSpec],
     outputs: dict[str, testing.TensorSpec],
     file_name: str,
@@ -68,56 +68,59 @@ def test_the_example_request_fits_the_model(
     """Large inputs, and types that JSON lacks, go into files of numpy's; any name is written as Python has it."""
     write_signature_model(tmp_path / "m" / "1", inputs, outputs)
 
-    assert main(["init", str(tmp_path / "new"), "--model", str(tmp_path / "m")]) == 0
+    run("init", tmp_path / "new", "--model", tmp_path / "m")
 
     assert (tmp_path / "new" / file_name).is_file()
     compile((tmp_path / "new" / "code" / "inference.py").read_text(), "inference.py", "exec")
     compile((tmp_path / "new" / "tests" / "test_inference.py").read_text(), "test_inference.py", "exec")
 
 
-def test_a_model_that_is_there_already_is_not_copied(tmp_path: Path) -> None:
+def test_a_model_that_is_there_already_is_not_copied(tmp_path: Path, run: Command) -> None:
     write_signature_model(tmp_path / "iris" / "1", FLOATS, OUTPUTS)
 
-    assert main(["init", str(tmp_path), "--model", str(tmp_path)]) == 0
+    run("init", tmp_path, "--model", tmp_path)
 
     assert files_below(tmp_path) == {*FILES, "iris/1/saved_model.pb"}
 
 
 @pytest.mark.parametrize("existing", ["README.md", "code/inference.py", "tests", "iris/1/saved_model.pb"])
-def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str], existing: str) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, run: Command, existing: str) -> None:
     write_signature_model(tmp_path / "m" / "iris" / "1", FLOATS, OUTPUTS)
     new = tmp_path / "new"
     (new / existing).parent.mkdir(parents=True)
     (new / existing).write_text("mine")
 
-    assert main(["init", str(new), "--model", str(tmp_path / "m")]) == 2
-
-    assert f"{new / existing} exists already, and init overwrites nothing" in capsys.readouterr().err
+    assert (
+        f"{new / existing} exists already, and init overwrites nothing"
+        in run("init", new, "--model", tmp_path / "m", ends=2).err
+    )
     assert {name: (new / name).read_text() for name in files_below(new)} == {existing: "mine"}
 
 
-def test_a_folder_that_can_not_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_can_not_be_used(tmp_path: Path, run: Command) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["init", str(tmp_path / "file")]) == 2
-    assert main(["init", str(tmp_path / "missing" / "new")]) == 2
-
-    said = capsys.readouterr().err
-    assert f"{tmp_path}/file is a file" in said
+    assert f"{tmp_path}/file is a file" in run("init", tmp_path / "file", ends=2).err
+    said = run("init", tmp_path / "missing" / "new", ends=2).err
     assert f"There is no folder {tmp_path}/missing to make new in" in said
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
-def test_models_that_no_script_can_be_written_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_that_no_script_can_be_written_for(tmp_path: Path, run: Command) -> None:
     """No serving_default, a type that no format has, no model at all: a sentence, and nothing is written."""
     other = write_signature_model(tmp_path / "other" / "1", FLOATS, OUTPUTS, name="encode")
     odd = write_signature_model(tmp_path / "odd" / "1", {"x": tensor("DT_QINT8", None)}, OUTPUTS)
     pack(tmp_path / "script.tar.gz", {"code/inference.py": "def model_fn(model_dir): ..."})
     new = tmp_path / "new"
 
-    assert main(["init", str(new), "--model", str(other.parent)]) == 2
-    assert "has no signature serving_default for predict (it has encode)" in capsys.readouterr().err
-    assert main(["init", str(new), "--model", str(odd.parent)]) == 2
-    assert "No example request can be made for the signature serving_default" in capsys.readouterr().err
-    assert main(["init", str(new), "--model", str(tmp_path / "script.tar.gz")]) == 2
-    assert "has no model but its script" in capsys.readouterr().err
+    assert (
+        "has no signature serving_default for predict (it has encode)"
+        in run("init", new, "--model", other.parent, ends=2).err
+    )
+    assert (
+        "No example request can be made for the signature serving_default"
+        in run("init", new, "--model", odd.parent, ends=2).err
+    )
+    assert (
+        "has no model but its script" in run("init", new, "--model", tmp_path / "script.tar.gz", ends=2).err
+    )
     assert not new.exists()
