@@ -10,3 +10,8 @@ def signature_of(method: str = PREDICT_METHOD, **inputs: str | tuple[str, Shape]
     named = {name: (given, None) if isinstance(given, str) else given for name, given in inputs.items()}
     specs = {name: TensorSpec(name, *each) for name, each in named.items()}
     return Signature("serving_default", method, specs, {})
+
+
+def floats(*shape: int | None) -> Signature:
+    """Of one input x; without a shape it takes any."""
+    return signature_of(x=("DT_FLOAT", shape or None))

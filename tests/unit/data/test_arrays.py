@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from support.signatures import signature_of
+from support.signatures import floats, signature_of
 from tfs_proxy.data.arrays import batch_of_arrays
 from tfs_proxy.data.formats.npy import read_npy, read_npz, write_npy, write_npz
 from tfs_proxy.data.registry import decode, encode, parse_media_type
@@ -162,10 +162,10 @@ def test_odd_archives_are_refused() -> None:
 
 def test_npz_names_inputs() -> None:
     """Members go to the inputs of their names, to the only input under any name."""
-    both = signature_of(a=("DT_FLOAT", None), b=("DT_STRING", None))
+    both = signature_of(a="DT_FLOAT", b="DT_STRING")
     batch = decode(_archive(b=np.array(["x", "y"]), a=np.ones((2, 3))), NPZ, both)
     assert {name: array.shape for name, array in batch.inputs.items()} == {"a": (2, 3), "b": (2,)}
-    assert decode(_archive(arr_0=np.ones(3)), NPZ, signature_of(x=("DT_FLOAT", None))).records == 3
+    assert decode(_archive(arr_0=np.ones(3)), NPZ, floats()).records == 3
     for arrays, says in (
         ({"a": np.ones(2)}, 'no array "b"'),
         ({"a": np.ones(2), "b": np.ones(2), "c": np.ones(2)}, 'an array "c"'),
@@ -174,7 +174,7 @@ def test_npz_names_inputs() -> None:
         with pytest.raises(BadInput, match=says):
             decode(_archive(**arrays), NPZ, both)
     with pytest.raises(BadInput, match="no records"):
-        decode(_saved(np.zeros((0, 2))), NPY, signature_of(x=("DT_FLOAT", None)))
+        decode(_saved(np.zeros((0, 2))), NPY, floats())
     with pytest.raises(BadInput, match="there are none"):
         batch_of_arrays({}, signature_of(), MemoryBudget())
 
@@ -182,7 +182,7 @@ def test_npz_names_inputs() -> None:
 @pytest.mark.parametrize(("dtype", "size"), [(np.float32, 60_000), (np.uint8, 130_000)])
 def test_arrays_count_as_messages_too(dtype: npt.DTypeLike, size: int) -> None:
     body = write_npz({"x": np.zeros(size // np.dtype(dtype).itemsize, dtype)})
-    signature = signature_of(x=("DT_FLOAT", (None,)))
+    signature = floats(None)
 
     assert decode(body, NPZ, signature, MemoryBudget(10 * size)).records
     with pytest.raises(PayloadTooLarge):
@@ -210,7 +210,7 @@ def test_one_record_may_come_without_its_axis(
 
 def test_npy_for_two_inputs() -> None:
     """One array is not enough for them: the inputs are named, and the format that takes several."""
-    both = signature_of(b=("DT_STRING", None), a=("DT_FLOAT", None))
+    both = signature_of(b="DT_STRING", a="DT_FLOAT")
     with pytest.raises(BadInput, match=r"one array, but the model takes 2 inputs \(a, b\): send npz"):
         decode(_saved(np.ones(2)), NPY, both)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support.signatures import signature_of
+from support.signatures import floats, signature_of
 from tfs_proxy.data.registry import decode, parse_media_type
 from tfs_proxy.data.serving_json.numbers import json_array
 from tfs_proxy.values.batch import Batch
@@ -11,7 +11,7 @@ from tfs_proxy.values.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature
 
-FLOATS = signature_of(x=("DT_FLOAT", (None, 2)))
+FLOATS = floats(None, 2)
 PAIR = signature_of(a=("DT_FLOAT", (None,)), b=("DT_FLOAT", (None, 1)))
 TWO = signature_of(a=("DT_FLOAT", (None, 2)), name=("DT_STRING", (None,)))
 
@@ -192,7 +192,7 @@ MORE = r'^The header row names "id"; the model takes \S+( \S+)?: send only colum
 @pytest.mark.parametrize(
     ("signature", "parameters", "text", "says"),
     [
-        (signature_of(x=("DT_FLOAT", (None, 1))), "", "id,x\n7,1\n", MORE),
+        (floats(None, 1), "", "id,x\n7,1\n", MORE),
         (signature_of(x=("DT_STRING", (None,))), "", "id,x\n7,good\n", MORE),
         (PAIR, "", "id,a,b\n7,1,2\n", MORE),
         (PAIR, "; columns=a,b", "id,a,b\n7,1,2\n", MORE),

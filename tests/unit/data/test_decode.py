@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.signatures import signature_of
+from support.signatures import floats, signature_of
 from tfs_proxy.data.formats.form import parts_of
 from tfs_proxy.data.registry import decode, decode_examples, names_with, parse_media_type
 from tfs_proxy.data.serving_json.numbers import csv_array
@@ -24,7 +24,7 @@ JSON, LINES, CSV = map(parse_media_type, ("application/json", "application/jsonl
 DEEP = 100_000
 
 
-FLOATS = signature_of(x="DT_FLOAT")
+FLOATS = floats()
 DOUBLES = signature_of(x="DT_DOUBLE")
 WHOLES = signature_of(x="DT_INT64")
 TEXTS = signature_of(x="DT_STRING")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.records import example, record
-from support.signatures import signature_of
+from support.signatures import floats, signature_of
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.registry import decode, decode_examples, parse_media_type
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError
@@ -80,7 +80,7 @@ def test_records_of_different_shapes() -> None:
     """Records that differ in an open dimension can't be one batch: a 400 says which."""
     body = tfrecord_frame(example(x=[1])) + tfrecord_frame(example(x=[1, 2]))
     with pytest.raises(BadInput, match=r"Record 2.*\(2,\), but record 1 has \(1,\)"):
-        decode(body, RECORDS, signature_of(x=("DT_FLOAT", (None, None))))
+        decode(body, RECORDS, floats(None, None))
 
 
 def test_classify_takes_features_by_name() -> None:
@@ -131,7 +131,7 @@ def test_recordio_tensors_of_each_type() -> None:
 
 def test_recordio_values_feature_and_lonerecord() -> None:
     """``values`` goes to an only input of any name; a record without framing is one record."""
-    signature = signature_of(x=("DT_FLOAT", (None, 3)))
+    signature = floats(None, 3)
     one = record(values={"values": [1, 2, 3]})
     for body in (recordio_frame(one), one):
         assert decode(body, RECORDIO, signature).inputs["x"].tolist() == [[1, 2, 3]]
@@ -139,7 +139,7 @@ def test_recordio_values_feature_and_lonerecord() -> None:
 
 def test_recordio_sparse_tensors_are_filled() -> None:
     """Keys say where values stand in the declared shape, whose size is looked at first."""
-    signature = signature_of(x=("DT_FLOAT", (None, 5)))
+    signature = floats(None, 5)
     sparse = {"values": [7, 8], "keys": [4, 1], "shape": [5]}
     body = recordio_frame(record(values=sparse))
     assert decode(body, RECORDIO, signature).inputs["x"].tolist() == [[0, 8, 0, 0, 7]]
@@ -158,20 +158,18 @@ def test_recordio_shapes() -> None:
     """A tensor's own shape holds where the model takes it; another order of axes is a 400, not a mix-up."""
     tensor = {"values": range(6), "shape": [2, 3]}
     body = recordio_frame(record(x=tensor))
-    assert decode(body, RECORDIO, signature_of(x=("DT_FLOAT", None))).inputs["x"].shape == (1, 2, 3)
-    assert decode(body, RECORDIO, signature_of(x=("DT_FLOAT", (None, 2, None)))).inputs["x"].shape == (
+    assert decode(body, RECORDIO, floats()).inputs["x"].shape == (1, 2, 3)
+    assert decode(body, RECORDIO, floats(None, 2, None)).inputs["x"].shape == (
         1,
         2,
         3,
     )
     with pytest.raises(BadInput, match=r"shape \[2, 3\], but the model takes \[3, 2\]\. If the model"):
-        decode(body, RECORDIO, signature_of(x=("DT_FLOAT", (None, 3, 2))))
+        decode(body, RECORDIO, floats(None, 3, 2))
     with pytest.raises(BadInput, match="6 values, but its shape"):
-        decode(
-            recordio_frame(record(x={**tensor, "shape": [7]})), RECORDIO, signature_of(x=("DT_FLOAT", None))
-        )
+        decode(recordio_frame(record(x={**tensor, "shape": [7]})), RECORDIO, floats())
     one = record(x={"values": [1], "shape": [1] * 33})
-    assert decode(recordio_frame(one), RECORDIO, signature_of(x=("DT_FLOAT", None))).inputs["x"].ndim == 34
+    assert decode(recordio_frame(one), RECORDIO, floats()).inputs["x"].ndim == 34
 
 
 def test_recordio_shapes_that_no_array_has() -> None:
@@ -179,18 +177,18 @@ def test_recordio_shapes_that_no_array_has() -> None:
     for shape, records in (([0, 2**62, 2**62], 1), ([0, 2**58], 4), ([1] * 65, 1)):
         body = recordio_frame(record(x={"shape": shape})) * records
         with pytest.raises(BadInput, match="a shape that no array has"):
-            decode(body, RECORDIO, signature_of(x=("DT_FLOAT", None)))
+            decode(body, RECORDIO, floats())
 
 
 def test_a_feature_s_name_that_is_no_text() -> None:
     """A record with such a name is refused, as a tf.Example is."""
     body = recordio_frame(record(x={"values": [1]}).replace(b"\x0a\x01x", b"\x0a\x01\xff"))
     with pytest.raises(BadInput, match="Record 1 has a feature whose name is not UTF-8"):
-        decode(body, RECORDIO, signature_of(x=("DT_FLOAT", None)))
+        decode(body, RECORDIO, floats())
 
 
 def test_recordio_that_is_none() -> None:
-    signature = signature_of(x=("DT_FLOAT", None))
+    signature = floats()
     empty = RecordIORecord()
     empty.features["x"].SetInParent()
     for body, says in (

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.signatures import signature_of
+from support.signatures import floats, signature_of
 from tfs_proxy.data.formats.npy import read_npy
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.report.first_request import NPY_TYPES, command_in, first_request, ready_line
@@ -89,7 +89,7 @@ def test_a_signature_that_nothing_can_be_made_of(tmp_path: Path, known: Signatur
     assert command(tmp_path, known) == f"curl {URL}/v1/models/m/metadata"
 
 
-ROW = signature_of(x=("DT_FLOAT", (None, 3)))
+ROW = floats(None, 3)
 COMPARING = "def input_handler(data, context):\n    if context.request_content_type == {!r}: ...\n"
 SCRIPTS = {
     "json": (COMPARING.format("application/json"), """-d '{"instances": [[1.0, 1.0, 1.0]]}'"""),

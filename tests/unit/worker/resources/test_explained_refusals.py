@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.signatures import signature_of
+from support.signatures import floats
 from unit.worker.resources.conftest import MakeFront, error_of
 
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
@@ -122,7 +122,7 @@ def test_strings_that_are_no_pictures(make_front: MakeFront, picture: Any, sente
 def test_strings_of_more_dimensions_than_numpys_iterators_have(make_front: MakeFront) -> None:
     """The model server's refusal of them reaches the client."""
     front = make_front(status=400, body=b'{"error": "33 dimensions"}')
-    front.takes(x=("DT_STRING", None))
+    front.takes(x="DT_STRING")
     given = {"name": "x", "shape": [1] * 33, "datatype": "BYTES", "data": ["YQ=="]}
 
     for parameters in ({}, {"content_type": "base64"}):
@@ -148,7 +148,7 @@ def test_a_body_for_a_signature_that_is_not_there(make_front: MakeFront) -> None
 def test_a_signature_that_the_body_names(make_front: MakeFront) -> None:
     front = make_front(status=400, body=REFUSAL)
     front.takes(x=("DT_FLOAT", (None, 2)))
-    front.upstream.signatures = {**front.upstream.signatures, "wide": signature_of(x=("DT_FLOAT", (None, 3)))}
+    front.upstream.signatures = {**front.upstream.signatures, "wide": floats(None, 3)}
 
     result = front.post('{"signature_name": "wide", "instances": [[1, 2]]}')
 
