@@ -52,11 +52,19 @@ class Front:
         output = {"y": TensorSpec("y", gives, (None,))}
         self.upstream.signatures = {"serving_default": replace(signature_of(**inputs), outputs=output)}
 
-    def post(self, body: bytes | str = b"{}", **headers: str) -> falcon.testing.Result:
-        """POST /invocations; header names with underscores for hyphens."""
+    def post(
+        self, body: bytes | str = b"{}", path: str = "/invocations", **headers: str
+    ) -> falcon.testing.Result:
+        """POST a body; header names with underscores for hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        result: falcon.testing.Result = self.client.simulate_post("/invocations", body=body, headers=named)
+        result: falcon.testing.Result = self.client.simulate_post(path, body=body, headers=named)
         return result
+
+    def refusal(self, status: int, *body: bytes | str, **headers: str) -> str:
+        """The error that a request is answered with, by this status."""
+        result = self.post(*body, **headers)
+        assert result.status_code == status
+        return error_of(result)
 
 
 MakeFront = Callable[..., Front]

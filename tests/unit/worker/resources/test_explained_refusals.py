@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.signatures import floats
-from unit.worker.resources.conftest import MakeFront, error_of
+from unit.worker.resources.conftest import MakeFront
 
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
 REFUSAL = json.dumps({"error": WORDS}).encode()
@@ -30,9 +30,7 @@ def test_a_shape_that_does_not_fit(make_front: MakeFront, values: str) -> None:
     front = make_front(status=400, body=REFUSAL)
     front.takes(x=("DT_FLOAT", (None, 3)))
 
-    result = front.post(f"{{{values}}}")
-
-    assert (result.status_code, error_of(result)) == (400, EXPLAINED)
+    assert front.refusal(400, f"{{{values}}}") == EXPLAINED
 
 
 @pytest.mark.parametrize(
@@ -76,9 +74,7 @@ def test_a_scripts_call(make_front: MakeFront, script: str) -> None:
     front = make_front(script, status=400, body=REFUSAL)
     front.takes(x=("DT_FLOAT", (None, 3)))
 
-    result = front.post('{"instances": [[1, 2]]}')
-
-    assert (result.status_code, error_of(result)) == (400, EXPLAINED)
+    assert front.refusal(400, '{"instances": [[1, 2]]}') == EXPLAINED
 
 
 @pytest.mark.parametrize(
@@ -89,10 +85,10 @@ def test_an_unknown_model(make_front: MakeFront, body: str, content_type: str) -
     words = "Servable not found for request: Latest(nope)"
     front = make_front(status=404, body=json.dumps({"error": words}).encode())
 
-    result = front.post(body, Content_Type=content_type, **{ATTRIBUTES: "tfs-model-name=nope"})
-
-    assert result.status_code == 404
-    assert error_of(result) == f'There is no model "nope". Models here: half. The model server says: {words}'
+    assert (
+        front.refusal(404, body, Content_Type=content_type, **{ATTRIBUTES: "tfs-model-name=nope"})
+        == f'There is no model "nope". Models here: half. The model server says: {words}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,13 +106,12 @@ def test_strings_that_are_no_pictures(make_front: MakeFront, picture: Any, sente
     front = make_front(status=400, body=json.dumps({"error": words}).encode())
     front.takes(x=("DT_STRING", (None,)))
 
-    result = front.post(json.dumps({"instances": ["no picture", picture]}))
-
-    assert error_of(result) == f"{sentence} The model server says: Unknown image file format."
+    says = front.refusal(400, json.dumps({"instances": ["no picture", picture]}))
+    assert says == f"{sentence} The model server says: Unknown image file format."
     if isinstance(picture, str):
         given = {"name": "x", "shape": [1], "datatype": "BYTES", "data": [picture]}
-        result = front.client.simulate_post("/v2/models/half/infer", json={"inputs": [given]})
-        assert 'send it with "parameters": {"content_type": "base64"}.' in error_of(result)
+        says = front.refusal(400, json.dumps({"inputs": [given]}), "/v2/models/half/infer")
+        assert 'send it with "parameters": {"content_type": "base64"}.' in says
 
 
 def test_strings_of_more_dimensions_than_numpys_iterators_have(make_front: MakeFront) -> None:
@@ -126,9 +121,8 @@ def test_strings_of_more_dimensions_than_numpys_iterators_have(make_front: MakeF
     given = {"name": "x", "shape": [1] * 33, "datatype": "BYTES", "data": ["YQ=="]}
 
     for parameters in ({}, {"content_type": "base64"}):
-        document = {"inputs": [{**given, "parameters": parameters}]}
-        result = front.client.simulate_post("/v2/models/half/infer", json=document)
-        assert (result.status_code, error_of(result)) == (400, "33 dimensions")
+        document = json.dumps({"inputs": [{**given, "parameters": parameters}]})
+        assert front.refusal(400, document, "/v2/models/half/infer") == "33 dimensions"
 
 
 def test_a_body_for_a_signature_that_is_not_there(make_front: MakeFront) -> None:
@@ -138,11 +132,8 @@ def test_a_body_for_a_signature_that_is_not_there(make_front: MakeFront) -> None
         ("other", "third"), front.upstream.signatures["serving_default"]
     )
 
-    result = front.post('{"instances": [1]}')
-
-    assert 'has no signature "serving_default"; its signatures are other, third. Name one: tfs-' in error_of(
-        result
-    )
+    says = 'has no signature "serving_default"; its signatures are other, third. Name one: tfs-'
+    assert says in front.refusal(400, '{"instances": [1]}')
 
 
 def test_a_signature_that_the_body_names(make_front: MakeFront) -> None:
@@ -150,9 +141,7 @@ def test_a_signature_that_the_body_names(make_front: MakeFront) -> None:
     front.takes(x=("DT_FLOAT", (None, 2)))
     front.upstream.signatures = {**front.upstream.signatures, "wide": floats(None, 3)}
 
-    result = front.post('{"signature_name": "wide", "instances": [[1, 2]]}')
-
-    assert error_of(result) == EXPLAINED
+    assert front.refusal(400, '{"signature_name": "wide", "instances": [[1, 2]]}') == EXPLAINED
 
 
 @pytest.mark.parametrize("name", ["[false]", "{}", "7", "null"])
@@ -160,7 +149,5 @@ def test_a_signature_name_that_is_no_text(make_front: MakeFront, name: str) -> N
     """The refusal is the model server's."""
     front = make_front(status=400, body=b'{"error": "must be a string value"}')
 
-    result = front.post(f'{{"signature_name": {name}, "inputs": [1]}}')
-
-    assert result.status_code == 400
-    assert "must be a string value" in result.json["error"]
+    body = f'{{"signature_name": {name}, "inputs": [1]}}'
+    assert "must be a string value" in front.refusal(400, body)

@@ -8,7 +8,7 @@ import pytest
 
 from support import gates
 from tfs_proxy.serving.script import health
-from unit.worker.resources.conftest import MakeFront, error_of
+from unit.worker.resources.conftest import MakeFront
 
 PASS = "\ndef output_handler(response, context): return response.content, 'application/json'\n"
 
@@ -31,10 +31,7 @@ def test_tensors_are_for_predict(make_front: MakeFront) -> None:
     """A request for classify is refused with a sentence if the script makes tensors."""
     front = make_front("def input_handler(data, context): return {'x': [1.0]}")
 
-    result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-method=classify")
-
-    assert result.status_code == 400
-    assert "predict" in error_of(result)
+    assert "predict" in front.refusal(400, "x", X_Amzn_SageMaker_Custom_Attributes="tfs-method=classify")
 
 
 def test_predict_from_a_handler(make_front: MakeFront) -> None:
@@ -75,9 +72,7 @@ def test_errors_of_predict(make_front: MakeFront) -> None:
 
     assert (uncaught.post("x").status_code, uncaught.post("x").json) == (429, {"error": "full"})
     assert caught.post("x").text == "429"
-    result = wrong.post("x")
-    assert result.status_code == 500
-    assert "context.predict: 'y' is not an input" in error_of(result)
+    assert "context.predict: 'y' is not an input" in wrong.refusal(500, "x")
 
 
 def test_default_halves_without_a_batch_dimension(make_front: MakeFront) -> None:
@@ -127,10 +122,7 @@ def test_responses_that_can_not_be_sent(make_front: MakeFront, response: str) ->
     """Line ends, the server's own headers and odd statuses are refused in the script's call."""
     front = make_front(f"import tfs_proxy\ndef handler(d, c): return tfs_proxy.Response('x', {response})")
 
-    result = front.post("x")
-
-    assert result.status_code == 500
-    assert error_of(result)
+    assert front.refusal(500, "x")
 
 
 @pytest.mark.parametrize(
@@ -159,9 +151,7 @@ def test_an_error_before_the_first_piece(make_front: MakeFront) -> None:
         "import tfs_proxy\ndef handler(data, context):\n    raise tfs_proxy.HTTPError(422, 'no')\n    yield 'a'"
     )
 
-    result = front.post("x")
-
-    assert (result.status_code, error_of(result)) == (422, "no")
+    assert front.refusal(422, "x") == "no"
 
 
 @pytest.mark.parametrize(

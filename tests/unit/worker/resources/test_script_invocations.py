@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from unit.worker.resources.conftest import MakeFront, error_of
+from unit.worker.resources.conftest import MakeFront
 
 PASS_ON = """
 def input_handler(data, context):
@@ -52,8 +52,7 @@ def test_a_form_is_parsed_for_a_script_that_asks(make_front: MakeFront) -> None:
         form,
     ]
     assert front.post("{}").json == [{}, "{}"]
-    refused = front.post(form[:20], **kind)
-    assert (refused.status_code, error_of(refused)[:40]) == (400, "The form can't be read, at its beginning")
+    assert front.refusal(400, form[:20], **kind)[:40] == "The form can't be read, at its beginning"
 
 
 @pytest.mark.parametrize(
@@ -83,10 +82,7 @@ def test_words_of_the_model_server_come_first(
         body='{"error": "no \\"rows\\" é"}'.encode(),
     )
 
-    result = front.post("x")
-
-    assert result.status_code == 400
-    assert error_of(result).startswith(text.format('"rows" é', "output_handler"))
+    assert front.refusal(400, "x").startswith(text.format('"rows" é', "output_handler"))
     assert "(the model server had answered 400: no …)" in caplog.text
 
 
@@ -121,10 +117,7 @@ def test_what_a_script_raises(
     )
 
     with caplog.at_level(logging.ERROR):
-        result = front.post("x")
-
-    assert result.status_code == 500
-    assert error_of(result) == text
+        assert front.refusal(500, "x") == text
     assert "inference.py:4 in deeper: " in caplog.text
     assert "script/call.py" not in caplog.text
 
@@ -160,10 +153,7 @@ def test_errors_with_a_status(make_front: MakeFront, raised: str, status: int, t
         "def output_handler(response, context): return ''"
     )
 
-    result = front.post("x")
-
-    assert result.status_code == status
-    assert error_of(result) == text
+    assert front.refusal(status, "x") == text
 
 
 @pytest.mark.parametrize(
@@ -186,10 +176,7 @@ def test_unusable_answer(
     message: str,
 ) -> None:
     """What a script returned in place of an answer is a 500, and in the log."""
-    result = make_front(f"def handler(data, context): return {returned}").post("x")
-
-    assert result.status_code == 500
-    assert message in error_of(result)
+    assert message in make_front(f"def handler(data, context): return {returned}").refusal(500, "x")
     assert "inference.py: handler returned" in caplog.text
 
 
@@ -217,10 +204,7 @@ def test_unusable_request(
         "def output_handler(response, context): return ''"
     )
 
-    result = front.post("x")
-
-    assert result.status_code == 500
-    assert message in error_of(result)
+    assert message in front.refusal(500, "x")
     assert "inference.py: input_handler" in caplog.text
     assert front.upstream.calls == []
 
