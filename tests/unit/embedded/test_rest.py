@@ -1,20 +1,17 @@
 """The embedded server's REST side as an ASGI application, with models that are made up."""
 
-import asyncio
 import gzip
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from support.rest_app import Passed, RestAppOnAModel
-from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
+from tfs_proxy.embedded.core.process_ledger import ProcessLedger
 from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.rest import requests
-from tfs_proxy.embedded.rest.requests import TooSlow, read
 
 METRICS = "/monitoring/prometheus/metrics"
 BODY = b'{"instances": [1.0]}'
@@ -149,17 +146,3 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
         "error": "Other large requests are using the memory that this one needs: try again."
     }
     assert server.predict(BODY).status == 200
-
-
-def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "AT_ONCE_SECONDS", 0.01)
-    monkeypatch.setattr(requests, "SILENCE_SECONDS", 0.1)
-    coming = iter([{"type": "http.request", "body": bytes(2_000_000), "more_body": True}])
-
-    async def receive() -> dict[str, Any]:
-        return next(coming, None) or await asyncio.get_running_loop().create_future()
-
-    request = RequestLedger(ProcessLedger(100_000_000, 0.0))
-    with pytest.raises(TooSlow):
-        asyncio.run(read(receive, [(b"content-length", b"30000000")], request))
-    assert request.held == 3 * 2_000_000

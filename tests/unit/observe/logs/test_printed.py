@@ -11,7 +11,7 @@ import pytest
 from support.waiting import wait_until
 from tfs_proxy.observe.logs.entry import EntryHandler
 from tfs_proxy.observe.logs.printed import MOST_CHARACTERS, MOST_LINES, PrintedLines, text_file
-from tfs_proxy.observe.request_record import RequestRecord, current_request, handling
+from tfs_proxy.observe.request_record import current_request
 
 
 class Said(EntryHandler):
@@ -53,21 +53,6 @@ def test_a_line_is_an_entry_however_it_is_written(stream: io.TextIOWrapper, said
     stream.flush()
 
     assert [message for _, _, message in said.entries] == ["ab", "c", "d", "é"]
-
-
-def test_text_without_a_line_end_comes_at_the_end_of_the_request(
-    stream: io.TextIOWrapper, lines: PrintedLines, said: Said
-) -> None:
-    record = RequestRecord("one")
-    with handling(record):
-        print("left", end="", file=stream)
-    assert lines.unfinished
-    print("other", file=stream)
-    with handling(record):
-        lines.finish(record)
-
-    assert said.entries == [("", "info", "other"), ("one", "info", "left")]
-    assert not lines.unfinished
 
 
 def test_a_printed_traceback_is_one_entry(stream: io.TextIOWrapper, said: Said) -> None:

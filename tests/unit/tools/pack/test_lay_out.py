@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def saved_model(folder: Path) -> Path:
 
 
 def laid_out(tmp_path: Path, **options: Any) -> dict[str, bytes]:
-    root = tmp_path / "laid out"
+    root = Path(mkdtemp(dir=tmp_path)) / "laid out"
     lay_out(LayoutOptions(**options), root, Settings.from_env({}))
     return {
         str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()
@@ -83,9 +84,9 @@ def test_versions_and_models(tmp_path: Path) -> None:
         "b/1/saved_model.pb",
     ]
     with pytest.raises(SettingsError, match="--model-name can't be used: a, b are in"):
-        lay_out(LayoutOptions(tmp_path / "in", name="m"), tmp_path / "x", Settings.from_env({}))
+        laid_out(tmp_path, model=tmp_path / "in", name="m")
     with pytest.raises(SettingsError, match="--version can't be used: 2 SavedModels"):
-        lay_out(LayoutOptions(tmp_path / "in" / "a", version=3), tmp_path / "y", Settings.from_env({}))
+        laid_out(tmp_path, model=tmp_path / "in" / "a", version=3)
 
 
 def test_script_folder(tmp_path: Path) -> None:
@@ -110,10 +111,8 @@ def test_a_whole_model_folder(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text("new")
 
     assert laid_out(tmp_path, model=tmp_path / "in")["code/inference.py"] == b"old"
-    lay_out(
-        LayoutOptions(tmp_path / "in", script=tmp_path / "new.py"), tmp_path / "out", Settings.from_env({})
-    )
-    assert (tmp_path / "out" / "code" / "inference.py").read_text() == "new"
+    again = laid_out(tmp_path, model=tmp_path / "in", script=tmp_path / "new.py")
+    assert again["code/inference.py"] == b"new"
 
 
 @pytest.mark.parametrize(
@@ -137,16 +136,16 @@ def test_other_kinds(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / name).write_bytes(b"x")
 
     with pytest.raises(DiscoveryError, match=says):
-        lay_out(LayoutOptions(tmp_path / name), tmp_path / "out", Settings.from_env({}))
+        laid_out(tmp_path, model=tmp_path / name)
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NoArchive, match="There is no file or folder"):
-        lay_out(LayoutOptions(tmp_path / "no"), tmp_path / "out", Settings.from_env({}))
+        laid_out(tmp_path, model=tmp_path / "no")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "m.keras").touch()
     with pytest.raises(DiscoveryError, match=r"m\.keras is Keras's own format: .*`tfs-proxy pack FILE`"):
-        lay_out(LayoutOptions(tmp_path / "in"), tmp_path / "out2", Settings.from_env({}))
+        laid_out(tmp_path, model=tmp_path / "in")
 
 
 @pytest.mark.parametrize(
@@ -180,11 +179,7 @@ def test_flags_that_do_not_fit(tmp_path: Path, options: dict[str, Any], says: st
     paths = {key: tmp_path / value for key, value in options.items() if key in {"script", "requirements"}}
 
     with pytest.raises(StopServing, match=says) as caught:
-        lay_out(
-            LayoutOptions(saved_model(tmp_path / "m"), **{**options, **paths}),
-            tmp_path / "out",
-            Settings.from_env({}),
-        )
+        laid_out(tmp_path, model=saved_model(tmp_path / "m"), **{**options, **paths})
     assert caught.value.exit_status == 2
 
 
@@ -193,4 +188,4 @@ def test_files_that_can_not_be_read(tmp_path: Path) -> None:
     (saved_model(tmp_path / "m") / "fingerprint.pb").chmod(0)
 
     with pytest.raises(StopServing, match=r"fingerprint\.pb can't be read by user"):
-        lay_out(LayoutOptions(tmp_path / "m"), tmp_path / "out", Settings.from_env({}))
+        laid_out(tmp_path, model=tmp_path / "m")
