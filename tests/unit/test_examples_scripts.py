@@ -41,7 +41,6 @@ def digits() -> Iterator[testing.LoadedScript]:
         ("image/png; charset=binary", image("PNG", (31, 97))),
         ("IMAGE/JPEG", image("JPEG", (64, 64), "RGB", (255, 255, 255))),
         ("application/x-image", image("PNG", mode="1", ink=1)),
-        ("application/x-image", image("JPEG")),
     ],
 )
 def test_digits_turns_any_white_image_into_one_record_of_ones(
@@ -56,11 +55,9 @@ def test_digits_turns_any_white_image_into_one_record_of_ones(
     ("media_type", "body", "status"),
     [
         ("application/json", b"{}", 415),
-        ("image/gif", image("GIF"), 415),
         (None, image("PNG"), 415),
         ("image/png", b"", 400),
         ("image/png", image("PNG", (64, 64))[:60], 400),
-        ("image/jpeg", image("JPEG", (64, 64))[:300], 400),
         ("image/jpeg", image("PNG"), 400),
         ("image/png", image("PNG").replace(b"IDAT", b"IDAX"), 400),
     ],

@@ -86,6 +86,7 @@ V1_IN_DOCKER = """\
             (4.0, 2 * GIGABYTE, 100),
             id="v1, seen from the host",
         ),
+        pytest.param("", {}, (None, None, None), id="no control groups"),
         pytest.param("0::/\n", {"cpu.max": "\n", "memory.max": "x\n"}, (None, None, None), id="unreadable"),
     ],
 )
@@ -133,6 +134,7 @@ def test_kills_are_counted_of_the_own_group_and_refusals_of_all(
             9,
             "limited by 2048 MB of memory (the models count as 2 x 100 MB, what always runs as 465 MB, a worker as 150 MB)",
         ),
+        (Resources(64, 3.0, 2 * GIGABYTE), 0, 3, "limited by the CPU limit of 3"),
         (
             Resources(4, None, GIGABYTE),
             GIGABYTE,
@@ -141,6 +143,7 @@ def test_kills_are_counted_of_the_own_group_and_refusals_of_all(
         ),
         (Resources(1, None, GIGABYTE), GIGABYTE, 1, "one for each core"),
         (Resources(8, tasks=80), 0, 2, "limited by 80 processes and threads (pids.max)"),
+        (Resources(8, tasks=10), 0, 1, "limited by 10 processes and threads (pids.max)"),
         (Resources(8, tasks=4096), 0, 8, "one for each core"),
     ],
 )

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from support.archives import pack
@@ -53,19 +52,6 @@ def test_an_archive(archive: Path) -> None:
     assert seconds < 1
     assert "beside_it" not in sys.modules
     assert not any("tfs-proxy-test" in path for path in sys.path)
-
-
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        {"y": [7.0], "name": [["a", "b", "c"]]},
-        lambda inputs: {"y": inputs["x"].sum(axis=1), "name": np.full((1, 3), b"", object)},
-    ],
-)
-def test_outputs_of_the_tests_own(archive: Path, outputs: Any) -> None:
-    """A dict, or a function of the inputs."""
-    with testing.load(archive, outputs=outputs) as script:
-        assert script.post("[[3, 4]]").text.startswith("['here', [7.0]")
 
 
 def test_outputs_that_no_model_has(archive: Path) -> None:

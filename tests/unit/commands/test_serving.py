@@ -18,23 +18,23 @@ def test_a_port_that_is_none_is_named(port: str, run: Command) -> None:
     assert f"{port} is not a port: take a number from 0 to 65535" in said
 
 
-@pytest.mark.parametrize("command", [["serve"], ["serve", "a", "b"], ["tensorflow-serving"], ["container"]])
+@pytest.mark.parametrize("command", ["serve", "serve a b", "tensorflow-serving", "container"])
 def test_a_setting_that_cannot_be_used_is_named(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, run: Command
+    command: str, monkeypatch: pytest.MonkeyPatch, run: Command
 ) -> None:
     """Exit status 2 and the variable with its value, before the port opens."""
     monkeypatch.setenv("SAGEMAKER_GUNICORN_WORKERS", "many")
-    assert "SAGEMAKER_GUNICORN_WORKERS=many can't be used" in run(*command, ends=2).err
+    assert "SAGEMAKER_GUNICORN_WORKERS=many can't be used" in run(*command.split(), ends=2).err
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["one.tar.gz", "--env", "1:A=b"], "--env 1:A=b is for a stage of a pipeline: serve A B"),
-        (["a", "b", "--reload"], "--env N:TFS_PROXY_RELOAD=true"),
-        (["a.tar.gz"] * 16, "a pipeline has 2 to 15 stages, not 16"),
+        ("one.tar.gz --env 1:A=b", "--env 1:A=b is for a stage of a pipeline: serve A B"),
+        ("a b --reload", "--env N:TFS_PROXY_RELOAD=true"),
+        ("a.tar.gz " * 16, "a pipeline has 2 to 15 stages, not 16"),
         (
-            ["a", "b", "--env", "3:A=b"],
+            "a b --env 3:A=b",
             "--env 3:A=b can't be used: it must be N:NAME=VALUE, with N from 1 to 2",
         ),
         (["a", "b", "--env", "A=b"], "--env A=b can't be used"),
@@ -49,7 +49,7 @@ def test_a_setting_that_cannot_be_used_is_named(
 )
 def test_what_cannot_be_a_pipeline_is_refused(words: list[str], text: str, run: Command) -> None:
     """Exit status 2 and one sentence."""
-    assert text in run("serve", *words, ends=2).err
+    assert text in run("serve", *words.split(), ends=2).err
 
 
 @given(st.lists(st.dictionaries(NAMES, st.text("ab=: ", max_size=5), max_size=4), min_size=2, max_size=15))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from support.signatures import floats, signature_of
+from support.signatures import Shape, floats, signature_of
 from tfs_proxy.data.arrays import batch_of_arrays
 from tfs_proxy.data.formats.npy import read_npy, read_npz, write_npy, write_npz
 from tfs_proxy.data.registry import decode, encode, parse_media_type
@@ -200,9 +200,7 @@ def test_later_versions_are_read() -> None:
     ("shape", "wanted", "records"),
     [((2, 3), (None, 3), 2), ((3,), (None, 3), 1), ((4,), (None, 3), 4), ((), (None,), 1), ((2, 3), None, 2)],
 )
-def test_one_record_may_come_without_its_axis(
-    shape: tuple[int, ...], wanted: tuple[int | None, ...] | None, records: int
-) -> None:
+def test_one_record_may_come_without_its_axis(shape: tuple[int, ...], wanted: Shape, records: int) -> None:
     """An array of one axis less, and of the record's shape, is one record."""
     batch = decode(_saved(np.ones(shape)), NPY, signature_of(x=("DT_FLOAT", wanted)))
     assert batch.records == len(batch.inputs["x"]) == records

@@ -24,10 +24,8 @@ PLANE = DataPlane(FakeUpstream())
 NAN, INF = float("nan"), float("inf")
 
 
-def _bytes(values: list[Any]) -> npt.NDArray[Any]:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+def _bytes(values: list[bytes]) -> npt.NDArray[Any]:
+    return np.array(values, object)
 
 
 def _floats(*values: Any) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.records import example, record
-from support.signatures import floats, signature_of
+from support.signatures import Shape, floats, signature_of
 from tfs_proxy.data.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.data.registry import decode, decode_examples, parse_media_type
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge, RequestError
@@ -20,9 +20,6 @@ EXAMPLE, RECORDS, RECORDIO = map(
     parse_media_type,
     ("application/x-tfexample", "application/x-tfrecord", "application/x-recordio-protobuf"),
 )
-
-Shape = tuple[int | None, ...] | None
-
 
 TWO = signature_of(a=("DT_FLOAT", (None, 2)), s=("DT_STRING", (None,)))
 ONE_STRING = signature_of(s=("DT_STRING", (None,)))

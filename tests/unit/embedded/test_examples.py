@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from support.rest_app import Passed
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.predict import classify
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
@@ -17,10 +18,8 @@ from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
 
 
-class Labels:
+class Labels(Passed):
     """A backend that answers with the bytes of each example's feature ``s``, as labels."""
-
-    waits, at_once = False, 2
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
@@ -31,9 +30,6 @@ class Labels:
             return [np.array(rows, object)]
 
         return call
-
-    def close(self) -> None:
-        pass
 
 
 def servable() -> LoadedServable:

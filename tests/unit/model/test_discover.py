@@ -20,7 +20,6 @@ def names(root: Path) -> dict[str, list[int]]:
 
 
 LAYOUTS: dict[str, tuple[list[str], dict[str, list[int]]]] = {
-    "one model": (["half/1"], {"half": [1]}),
     "versions ascending by number": (["half/10", "half/9", "half/00123"], {"half": [9, 10, 123]}),
     "several models": (["b/1", "a/2"], {"a": [2], "b": [1]}),
     "the Servo layout": (["export/Servo/1"], {"Servo": [1]}),

@@ -111,18 +111,6 @@ def test_variables_that_nothing_fills_are_named(tmp_path: Path) -> None:
     assert read(tmp_path, saved_bytes(graph)).lost_variables == ("net/lost",)
 
 
-def test_a_tensor_without_a_shape_has_an_unknown_rank(tmp_path: Path) -> None:
-    """An absent shape is not that of a scalar, which has a shape of no dimensions."""
-    inputs = {"bare": TensorInfo(name="b:0", dtype=DT_FLOAT), "scalar": tensor("s:0", DT_FLOAT)}  # type: ignore[arg-type]
-    info = MetaGraphDef.MetaInfoDef(tags=["serve"])
-    graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": SignatureDef(inputs=inputs)})
-    summary = read(tmp_path, SavedModel(meta_graphs=[graph]).SerializeToString())
-    assert summary.signatures["serving_default"].inputs == {
-        "bare": TensorSpec("bare", "DT_FLOAT", None, "b:0"),
-        "scalar": TensorSpec("scalar", "DT_FLOAT", (), "s:0"),
-    }
-
-
 def test_two_handles_of_one_variable_are_one(tmp_path: Path) -> None:
     """Handles with the same shared name mean the same variable."""
     graph = (

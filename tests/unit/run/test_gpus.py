@@ -65,7 +65,6 @@ def test_each_slice_is_a_device_and_a_divided_gpu_is_not() -> None:
         ("0,7,2", [gpu_uuid(0)]),
         ("", []),
         ("-1", []),
-        ("none", []),
     ],
 )
 def test_only_visible_devices_are_used(value: str | None, wanted: list[str]) -> None:

@@ -88,8 +88,10 @@ def test_broken_gzip(data: bytes) -> None:
     ("header", "first", "is_header"),
     [
         (CsvHeader(("a", "b")), b'\xef\xbb\xbf"b", a,a\r\n', True),
+        (CsvHeader(("a", "b"), ";"), b"a;b\n", True),
         (CsvHeader(("a", "b")), b"a,b,c\n", False),
         (CsvHeader(("a", "b"), input_filter="$[1:]"), b"id,a,b\n", True),
+        (CsvHeader(("a", "b"), input_filter="$[5]"), b"a,b\n", False),
         (CsvHeader(("a", "b")), b'"a,b\n', False),
         (CsvHeader(("text",)), b"some text\n", False),
         (CsvHeader(), b"anything\n", True),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.signatures import Shape
 from tfs_proxy.data.open_inference.datatypes import DATATYPES, from_raw
 from tfs_proxy.data.open_inference.infer_codec import InferAnswer, write_answer
 from tfs_proxy.data.open_inference.infer_request import InferRequest
@@ -19,7 +20,7 @@ from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
 
 
-def signature(datatype: str = "DT_FLOAT", shape: tuple[int | None, ...] | None = (None, 2)) -> Signature:
+def signature(datatype: str = "DT_FLOAT", shape: Shape = (None, 2)) -> Signature:
     specs = {name: {name: TensorSpec(name, datatype, shape)} for name in "xy"}
     return Signature("serving_default", PREDICT_METHOD, specs["x"], specs["y"])
 

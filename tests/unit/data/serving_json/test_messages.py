@@ -20,12 +20,6 @@ def _signature(**outputs: str) -> Signature:
     return Signature("serving_default", PREDICT_METHOD, {}, specs)
 
 
-def _texts(*values: bytes) -> npt.NDArray[Any]:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
-
-
 @pytest.mark.parametrize(
     ("array", "instances"),
     [
@@ -33,7 +27,7 @@ def _texts(*values: bytes) -> npt.NDArray[Any]:
         (np.array([[[NAN, 1.5], [2, INF]]], np.float16), "[[[NaN,1.5],[2.0,Infinity]]]"),
         (np.arange(6.0).reshape(2, 3).T, "[[0.0,3.0],[1.0,4.0],[2.0,5.0]]"),
         (np.zeros((2, 0)), "[[],[]]"),
-        (_texts(b"abc", b"\xff"), '[{"b64":"YWJj"},{"b64":"/w=="}]'),
+        (np.array([b"abc", b"\xff"], object), '[{"b64":"YWJj"},{"b64":"/w=="}]'),
     ],
 )
 def test_one_input_is_a_plain_list(array: npt.NDArray[Any], instances: str) -> None:

@@ -183,6 +183,7 @@ def test_why_a_model_is_the_default(tmp_path: Path, environ: dict[str, str], wor
             "defines handler, which is used; its input_handler",
         ),
         ("from own import work as handler", "defines handler"),
+        ("handler = print", "defines handler"),
         ("try:\n  import x\nexcept ImportError: pass\nelse:\n  def handler(d, c): ...", "defines handler"),
         ("class A:\n  def handler(self): ...", "defines none of handler"),
         ("with open('x') as file:\n  def handler(d, c): ...", "defines handler"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.plane import answer
+from support.signatures import Shape
 from tfs_proxy.serving.upstream.fake_server import FakeModelServer, Versions
 from tfs_proxy.values.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 
@@ -15,7 +16,7 @@ GOLDEN = Path(__file__).parents[3] / "golden"
 ONE_A_RECORD = (None,)
 
 
-def signature(name: str, outputs: str, **inputs: tuple[str, tuple[int | None, ...] | None]) -> Signature:
+def signature(name: str, outputs: str, **inputs: tuple[str, Shape]) -> Signature:
     """A signature with float outputs, one value a record."""
     specs = {alias: TensorSpec(alias, dtype, shape) for alias, (dtype, shape) in inputs.items()}
     gives = {alias: TensorSpec(alias, "DT_FLOAT", ONE_A_RECORD) for alias in outputs.split()}

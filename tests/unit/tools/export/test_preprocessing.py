@@ -10,7 +10,6 @@ import pytest
 from tfs_proxy.commands.pack import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.tools.export.preprocessing import (
     ImageInput,
-    Preprocessing,
     Standardization,
     read_labels,
     read_standardize,
@@ -22,7 +21,6 @@ from tfs_proxy.values.errors import SettingsError
     ("text", "reason"),
     [
         ("224", "is not HxW"),
-        ("0x8", "is not HxW"),
         ("8x-8", "is not HxW"),
         ("8193x8", "at most 8192 pixels"),
         ("8x8:keras", "'keras' is not a mode"),
@@ -85,12 +83,11 @@ def test_standardize_has_numbers_for_each_input(tmp_path: Path) -> None:
         ("[" * 100_000, "is not JSON"),
         ("[]", "is not {"),
         ("{}", "is not {"),
-        ({"a": {"mean": [1]}}, "a is not {"),
         ({"a": {"mean": [1], "std": [1], "var": [1]}}, "a is not {"),
+        ({"a": {"mean": [1]}}, "a is not {"),
         ({"a": {"mean": [], "std": []}}, "a, mean is empty"),
         ({"a": {"mean": [1, 2], "std": [1]}}, "mean has 2 numbers and std 1"),
         ({"a": {"mean": [True], "std": [1]}}, "True is not a number"),
-        ({"a": {"mean": [[1]], "std": [1]}}, "is not a number"),
         ('{"a": {"mean": [NaN], "std": [1]}}', "nan is not a finite number"),
         ({"a": {"mean": [10**400], "std": [1]}}, "not a finite number"),
         ({"a": {"mean": [1], "std": [0]}}, "a, std has a number that is not above 0"),
@@ -107,21 +104,17 @@ def test_standardize_refuses_a_broken_file(tmp_path: Path, content: Any, reason:
     assert len(str(caught.value)) < 1000
 
 
-def parsed(*words: str) -> Preprocessing | None:
-    parser = argparse.ArgumentParser()
-    add_preprocessing_arguments(parser)
-    return preprocessing_of(parser.parse_args(words))
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--decode-image", "8x8", "--standardize", "scaler.json"], "exclude each other"),
-        (["--top", "0"], "--top 0"),
-        (["--decode-image", "huge"], "--decode-image 'huge'"),
-        (["--labels", "none.txt"], "none.txt can't be read"),
+        ("--decode-image 8x8 --standardize scaler.json", "exclude each other"),
+        ("--top 0", "--top 0"),
+        ("--decode-image huge", "--decode-image 'huge'"),
+        ("--labels none.txt", "none.txt can't be read"),
     ],
 )
-def test_flags_that_can_not_be_used_are_refused(words: list[str], reason: str) -> None:
+def test_flags_that_can_not_be_used_are_refused(words: str, reason: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_preprocessing_arguments(parser)
     with pytest.raises(SettingsError, match=reason):
-        parsed(*words)
+        preprocessing_of(parser.parse_args(words.split()))

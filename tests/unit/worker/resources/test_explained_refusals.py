@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.signatures import floats
+from support.signatures import Shape, floats
 from unit.worker.resources.conftest import MakeFront
 
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
@@ -43,9 +43,7 @@ def test_a_shape_that_does_not_fit(make_front: MakeFront, values: str) -> None:
         ((None, 3), '{"instances": [[1, 2]]}', 503),
     ],
 )
-def test_what_shapes_do_not_explain(
-    make_front: MakeFront, shape: tuple[int | None, ...] | None, body: str, status: int
-) -> None:
+def test_what_shapes_do_not_explain(make_front: MakeFront, shape: Shape, body: str, status: int) -> None:
     """The model server's error is passed on, byte for byte."""
     script = (
         "def input_handler(data, context): return data.read().decode()\n"

@@ -259,7 +259,6 @@ def test_zero_and_one_as_booleans(front: Front) -> None:
         ((None, 3), "text/csv", b"1\n2\n", "[2]"),
         ((None, 1), "application/x-npy", write_npy(np.zeros((2, 3, 4))), "[2, 3, 4]"),
         ((None, 3), "application/json", b'{"x": [1, 2]}', "[1, 2]"),
-        ((None, 3), "application/json", b'[{"x": [1, 2]}, {"x": [3, 4]}]', "[2, 2]"),
         ((None, 3), "application/jsonlines", b'{"x": [1, 2]}\n{"x": [3, 4]}\n', "[2, 2]"),
         ((None, 3), "application/jsonlines", b'[1, 2]\n{"instances": [[3, 4]]}\n', "[2, 2]"),
     ],
