@@ -18,9 +18,9 @@ GOOD: Mapping[str, bytes] = {
 }
 
 
-def keras_file(path: Path, members: Mapping[str, bytes] = GOOD, **more: bytes) -> Path:
+def keras_file(path: Path, members: Mapping[str, bytes] = GOOD) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in {**members, **more}.items():
+        for name, content in members.items():
             archive.writestr(name, content, zipfile.ZIP_DEFLATED if len(content) > 10_000 else None)
     return path
 

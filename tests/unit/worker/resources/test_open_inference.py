@@ -15,7 +15,7 @@ from tfs_proxy.values.deployment import Doors
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.app import create_app
-from unit.worker.resources.conftest import Front, MakeFront, error_of
+from unit.worker.resources.conftest import Front, MakeFront, Says, error_of
 
 INFER = "/v2/models/half/infer"
 TENSOR = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 3]}
@@ -157,8 +157,8 @@ def output_fn(prediction, accept, context):
 """
 
 
-def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
-    """A client of an app whose script is the model."""
+def script_model(tmp_path: Path, script: str) -> Front:
+    """An app whose script is the model."""
     path = tmp_path / "inference.py"
     path.write_text(script)
     served = deployment(
@@ -170,30 +170,31 @@ def script_model(tmp_path: Path, script: str) -> falcon.testing.TestClient:
         doors=Doors(open_inference="script"),
     )
     app = create_app(served, None, load_script_model(str(path)))
-    return falcon.testing.TestClient(app)
+    return Front(falcon.testing.TestClient(app), None, Says())
 
 
 def test_a_script_model_answers(tmp_path: Path) -> None:
-    client = script_model(tmp_path, MODEL_FN)
+    front = script_model(tmp_path, MODEL_FN)
+    client = front.client
 
-    result = client.simulate_post("/v2/models/scripted/versions/1/infer", body=request())
+    result = front.post(request(), "/v2/models/scripted/versions/1/infer")
 
     assert result.json["outputs"] == [{**OUTPUT, "name": "output_0", "data": [2.0, 6.0]}]
     assert result.json["model_version"] == "1"
     assert client.simulate_get("/v2/models/scripted").json["platform"] == "python"
     assert client.simulate_get("/v2/models/scripted/ready").json["ready"] is True
     assert client.simulate_get("/v2/models/scripted/versions/2/ready").status_code == 404
-    at_invocations = client.simulate_post("/invocations", body=request(), headers={"Content-Type": TRITON})
+    at_invocations = front.post(request(), Content_Type=TRITON)
     assert at_invocations.json["outputs"] == result.json["outputs"]
-    assert client.simulate_post("/v2/models/scripted/versions/2/infer", body=request()).status_code == 404
-    assert client.simulate_post("/v2/models/other/infer", body=request()).status_code == 404
+    for path in ("scripted/versions/2", "other"):
+        assert front.post(request(), f"/v2/models/{path}/infer").status_code == 404
 
 
 @pytest.mark.parametrize("returned", ['{"y": prediction}', 'context.default_output({"y": prediction})'])
 def test_the_functions_of_a_script_model_see_arrays(tmp_path: Path, returned: str) -> None:
-    client = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
+    front = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
 
-    result = client.simulate_post("/v2/models/scripted/infer", body=request(id="x"))
+    result = front.post(request(id="x"), "/v2/models/scripted/infer")
 
     assert result.json["outputs"] == [{**OUTPUT, "data": [11.0, 13.0]}]
     assert result.json["id"] == "x"
@@ -202,11 +203,11 @@ def test_the_functions_of_a_script_model_see_arrays(tmp_path: Path, returned: st
 @pytest.mark.parametrize("content_type", ["", "application/json", "text/plain", "application/octet-stream"])
 def test_raw_tensors_reach_input_fn_as_bytes(tmp_path: Path, content_type: str) -> None:
     returned = '{"y": prediction}'
-    client = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
+    front = script_model(tmp_path, IN_AND_OUT.replace("{returned}", returned))
     body, size = binary_request([-1.5, 200])
 
     headers = {INFERENCE_HEADER_LENGTH: str(size), **({"Content-Type": content_type} if content_type else {})}
-    result = client.simulate_post("/v2/models/scripted/infer", body=body, headers=headers)
+    result = front.post(body, "/v2/models/scripted/infer", **headers)
 
     answered_size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
     assert np.frombuffer(result.content[answered_size:], "<f4").tolist() == [8.5, 210.0]
