@@ -47,7 +47,7 @@ def test_a_setting_that_cannot_be_used_is_named(
         ),
     ],
 )
-def test_what_cannot_be_a_pipeline_is_refused(words: list[str], text: str, run: Command) -> None:
+def test_what_cannot_be_a_pipeline_is_refused(words: str, text: str, run: Command) -> None:
     """Exit status 2 and one sentence."""
     assert text in run("serve", *words.split(), ends=2).err
 

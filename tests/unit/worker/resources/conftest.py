@@ -60,9 +60,9 @@ class Front:
         result: falcon.testing.Result = self.client.simulate_post(path, body=body, headers=named)
         return result
 
-    def refusal(self, status: int, *body: bytes | str, **headers: str) -> str:
+    def refusal(self, status: int, body: bytes | str, path: str = "/invocations", **headers: str) -> str:
         """The error that a request is answered with, by this status."""
-        result = self.post(*body, **headers)
+        result = self.post(body, path, **headers)
         assert result.status_code == status
         return error_of(result)
 
