@@ -19,8 +19,23 @@ def installed(tmp_path: Path, source: object = None, installer: str = "pip") -> 
     return PathDistribution(folder)
 
 
-def test_a_copy_from_an_index_is_named_with_its_version(tmp_path: Path) -> None:
-    assert how_to_install("otel", installed(tmp_path)) == "pip install 'tfs-proxy[otel]==1.0.0'"
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        (None, "pip install 'tfs-proxy[gpu]==1.0.0'"),
+        (
+            {"url": "file:///gone/tfs_proxy-1.0.0-py3-none-any.whl", "archive_info": {}},
+            "pip install 'tfs_proxy-1.0.0-py3-none-any.whl[gpu]'",
+        ),
+        (
+            {"url": "https://host.example/x.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}},
+            "pip install 'tfs-proxy[gpu] @ git+https://host.example/x.git@c0ffee'",
+        ),
+    ],
+)
+def test_a_copy_names_where_it_came_from(tmp_path: Path, source: object, command: str) -> None:
+    """An index and its version, a wheel that has gone by its file, a repository and its commit."""
+    assert how_to_install("gpu", installed(tmp_path, source)) == command
 
 
 def test_a_copy_from_a_wheel_names_the_wheel(tmp_path: Path) -> None:
@@ -31,20 +46,8 @@ def test_a_copy_from_a_wheel_names_the_wheel(tmp_path: Path) -> None:
     assert how_to_install("ray", installed(tmp_path, source)) == f"pip install '{wheel}[ray]'"
 
 
-def test_a_wheel_that_has_gone_is_named_by_its_file(tmp_path: Path) -> None:
-    source = {"url": "file:///gone/tfs_proxy-1.0.0-py3-none-any.whl", "archive_info": {}}
-    command = how_to_install("ray", installed(tmp_path, source))
-    assert command == "pip install 'tfs_proxy-1.0.0-py3-none-any.whl[ray]'"
-
-
 @pytest.mark.parametrize(("editable", "flag"), [(True, "-e "), (False, "")])
 def test_a_clone_is_named_by_its_folder(tmp_path: Path, editable: bool, flag: str) -> None:
     source = {"url": tmp_path.as_uri(), "dir_info": {"editable": editable}}
     command = how_to_install("embedded", installed(tmp_path, source, "uv"))
     assert command == f"uv pip install {flag}'{tmp_path}[embedded]'"
-
-
-def test_a_repository_is_named_with_its_commit(tmp_path: Path) -> None:
-    source = {"url": "https://host.example/x.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}}
-    command = how_to_install("gpu", installed(tmp_path, source))
-    assert command == "pip install 'tfs-proxy[gpu] @ git+https://host.example/x.git@c0ffee'"

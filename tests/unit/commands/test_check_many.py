@@ -18,12 +18,11 @@ def archive(path: Path, **more: str | bytes) -> None:
     pack(path, {**MODEL, **more})
 
 
-def folder_of_a_model(path: Path, script: str | None = None) -> None:
-    (path / "1").mkdir(parents=True)
+def folder_of_a_model(path: Path) -> None:
+    for folder in ("1", "code"):
+        (path / folder).mkdir(parents=True)
     (path / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
-    if script is not None:
-        (path / "code").mkdir()
-        (path / "code" / "inference.py").write_text(script)
+    (path / "code" / "inference.py").write_text(MIRROR)
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def test_every_archive_has_a_line(tmp_path: Path, check: Command) -> None:
     """Archives at any depth and folders with a model, by name; what is being checked is on standard error."""
     archive(tmp_path / "a.tar.gz", **{"code/inference.py": f"print('imported')\n{MIRROR}"})
     archive(tmp_path / "team" / "x" / "b.tar.gz")
-    folder_of_a_model(tmp_path / "unpacked", MIRROR)
+    folder_of_a_model(tmp_path / "unpacked")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "read.me").write_text("no model")
     (tmp_path / ".hidden").mkdir()
@@ -130,7 +129,7 @@ def test_archives_whose_names_meet(tmp_path: Path, check: Command) -> None:
 
 def test_packages_of_a_script_are_not_archives(tmp_path: Path, check: Command) -> None:
     """An unpacked model may have source distributions below code/."""
-    folder_of_a_model(tmp_path / "a", MIRROR)
+    folder_of_a_model(tmp_path / "a")
     wheels = tmp_path / "a" / "code" / "wheels"
     wheels.mkdir()
     for name in ("package-1.0.tar.gz", "-package.tar.gz"):

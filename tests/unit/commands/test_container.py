@@ -19,6 +19,22 @@ def saved_model(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["check", "m.tar.gz"], ["check", "m.tar.gz"]),
+        (["--enable_batching"], ["tensorflow-serving", "--enable_batching"]),
+        (["-h"], ["-h"]),
+        (["bash"], None),
+        ([""], None),
+        (["./serve"], None),
+    ],
+)
+def test_the_first_word_decides(words: list[str], meant: list[str] | None) -> None:
+    """Our commands, flags of the model server, and everything else, which is a program."""
+    assert command_of(words, COMMANDS) == meant
+
+
 @pytest.mark.parametrize("variable", ["MODEL_NAME", "MODEL_BASE_PATH"])
 def test_a_variable_of_tensorflow_serving_decides_without_words(
     monkeypatch: pytest.MonkeyPatch, variable: str

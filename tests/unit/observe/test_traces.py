@@ -116,6 +116,11 @@ def test_a_malformed_traceparent_does_not_count(hostile: str) -> None:
     ],
 )
 def test_custom_attributes_carry_a_parent(attributes: str) -> None:
-    """SageMaker lets no other header of a tracer's through; the first one counts, even if it is malformed."""
+    """SageMaker lets no other header of a tracer's through; the first one counts, even if it is malformed.
+
+    Headers of their own come first.
+    """
+    own = {"traceparent": OTHER, "tracestate": "a=b"}
+    assert parent_in({**own, ATTRIBUTES: attributes}) == own
     assert parent_in({ATTRIBUTES: attributes}) == {"traceparent": HEADER}
     assert parent_in({ATTRIBUTES: f"traceparent=x,{attributes}"}) == {}
