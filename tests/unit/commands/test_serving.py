@@ -37,12 +37,12 @@ def test_a_setting_that_cannot_be_used_is_named(
             "a b --env 3:A=b",
             "--env 3:A=b can't be used: it must be N:NAME=VALUE, with N from 1 to 2",
         ),
-        (["a", "b", "--env", "A=b"], "--env A=b can't be used"),
-        (["a", "b", "--env", "1:=b"], "--env 1:=b can't be used"),
-        (["a", "b", "--env", "1:A"], "--env 1:A can't be used"),
-        (["a", "b", "--env", "01:A=b"], "--env 01:A=b can't be used"),
+        ("a b --env A=b", "--env A=b can't be used"),
+        ("a b --env 1:=b", "--env 1:=b can't be used"),
+        ("a b --env 1:A", "--env 1:A can't be used"),
+        ("a b --env 01:A=b", "--env 01:A=b can't be used"),
         *(
-            (["a", "b", "--env", f"2:{name}=x"], f"--env 2:{name} can't be used: it is about the address")
+            (f"a b --env 2:{name}=x", f"--env 2:{name} can't be used: it is about the address")
             for name in ("TFS_PROXY_API_KEYS", "TFS_PROXY_HOST", "SAGEMAKER_BIND_TO_PORT", "TFS_PROXY_NGINX")
         ),
     ],

@@ -9,15 +9,19 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
 
 from support.signatures import Shape
-from tfs_proxy.data.open_inference.datatypes import DATATYPES, from_raw
+from tfs_proxy.data.open_inference.datatypes import DATATYPES, Datatype, from_raw, to_raw
 from tfs_proxy.data.open_inference.infer_codec import InferAnswer, write_answer
 from tfs_proxy.data.open_inference.infer_request import InferRequest
 from tfs_proxy.data.open_inference.json_request import read_request
 from tfs_proxy.values.errors import BadInput, PayloadTooLarge
 from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, TensorSpec
+
+NUMBERS = [datatype for datatype in DATATYPES.values() if datatype.item_bytes is not None]
+SHAPES = arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 
 def signature(datatype: str = "DT_FLOAT", shape: Shape = (None, 2)) -> Signature:
@@ -44,6 +48,50 @@ def written(answer: InferAnswer) -> tuple[Any, bytes]:
     return json.loads(answer.body[:size]), answer.body[size:]
 
 
+@st.composite
+def tensors(draw: st.DrawFn) -> tuple[Datatype, npt.NDArray[Any]]:
+    """A datatype and an array that it carries, BF16 as float32 that bfloat16 has exactly."""
+    datatype = draw(st.sampled_from(NUMBERS))
+    shape = draw(SHAPES)
+    if datatype.name == "BF16":
+        bits = draw(arrays_of.arrays(np.uint16, shape))
+        return datatype, np.asarray((bits.astype(np.uint32) << 16).view(np.float32)).reshape(shape)
+    return datatype, draw(arrays_of.arrays(datatype.array, shape))
+
+
+@given(tensors())
+def test_raw_bytes_keep_every_bit(given_tensor: tuple[Datatype, npt.NDArray[Any]]) -> None:
+    """Numbers of every datatype, NaNs included, scalars and empty tensors."""
+    datatype, array = given_tensor
+    raw = bytes(to_raw(array, datatype))
+
+    read_back = from_raw(raw, datatype, array.shape, "x")
+
+    assert read_back.dtype == datatype.array
+    assert read_back.shape == array.shape
+    if datatype.name == "BF16":
+        np.testing.assert_array_equal(read_back, array)
+    else:
+        assert read_back.tobytes() == array.tobytes()
+
+
+@given(tensors().filter(lambda given_tensor: given_tensor[0].has_json))
+def test_json_keeps_every_finite_number(given_tensor: tuple[Datatype, npt.NDArray[Any]]) -> None:
+    datatype, array = given_tensor
+    array = np.nan_to_num(array) if array.dtype.kind == "f" else array
+    specs = signature(datatype.tensorflow, None)
+    answered, _ = written(write_answer(InferRequest(), "m", "1", {"y": array}, specs))
+    (output,) = answered["outputs"]
+
+    request = read({"inputs": [{**output, "name": "x"}]})
+
+    assert output["datatype"] == datatype.name
+    assert output["shape"] == list(array.shape)
+    back = request.batch(specs).inputs["x"]
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
 @pytest.mark.parametrize(
     ("datatype", "data", "expected"),
     [("FP32", 3, 3.0), ("FP32", [3], 3.0), ("BYTES", "a", b"a"), ("BOOL", True, True), ("INT8", -3, -3)],
@@ -53,6 +101,38 @@ def test_a_scalar_is_a_plain_value_or_a_list_of_one(datatype: str, data: Any, ex
 
     assert request.inputs[0].array.shape == ()
     assert request.inputs[0].array.item() == expected
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"name": None}, 'Each input needs a "name"'),
+    ({"datatype": "FP8"}, 'input "x" has the datatype "FP8": it must be one of BOOL'),
+    ({"datatype": None}, 'input "x" has the datatype that is not a string'),
+    ({"shape": [-1, 2]}, 'input "x" needs a shape'),
+    ({"shape": [2**62, 2**62]}, "no tensor can have"),
+    ({"shape": [0] * 65}, "no tensor can have"),
+    ({"shape": [3]}, r'"x" has 2 values, but the shape \[3\] takes 3'),
+    ({"data": None}, 'neither of "data" and binary_data_size'),
+    ({"parameters": {"binary_data_size": 8}}, "both of"),
+    ({"data": 5}, 'needs a list as "data"'),
+    ({"data": ["a", 1]}, "value 1 is 'a', but FP32 takes a number"),
+    ({"data": [1, None]}, "value 2 is null"),
+    ({"data": [1, {}]}, "value 2 is a list or an object"),
+    ({"datatype": "BYTES", "data": ["a", ["b"]]}, "lists and plain values side by side"),
+    (
+        {"datatype": "BYTES", "data": ["/w==", "\xff"], "parameters": {"content_type": "base64"}},
+        'input "x": value 2 is not base64',
+    ),
+    ({"datatype": "INT8", "data": [1, 200]}, "value 2 is 200, which INT8 can't hold"),
+    ({"datatype": "INT8", "data": [1, 1.5]}, "value 2 is 1.5, but INT8 takes a whole number"),
+    ({"datatype": "BOOL", "data": [True, 1]}, "value 2 is 1, but BOOL takes true or false"),
+    ({"datatype": "FP16"}, "FP16, which JSON does not carry: send it as binary data"),
+    ({"name": "z"}, 'input "z" is unknown: the model takes x'),
+    ({"datatype": "FP64"}, '"x" has the datatype FP64, but the model takes FP32'),
+    ({"shape": [2]}, r'"x" has the shape \[2\], but the model takes \[\?, 2\]'),
+    ({"parameters": []}, '"parameters" that are not an object'),
+    ({"parameters": {"a": []}}, 'parameter "a" must be'),
+]
+"""Changes of a tensor."""
 
 
 @pytest.mark.parametrize(

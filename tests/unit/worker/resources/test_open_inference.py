@@ -15,7 +15,7 @@ from tfs_proxy.values.deployment import Doors
 from tfs_proxy.values.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.worker.app import create_app
-from unit.worker.resources.conftest import Front, MakeFront, Says, error_of
+from unit.worker.resources.conftest import Front, MakeFront, Says
 
 INFER = "/v2/models/half/infer"
 TENSOR = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 3]}
