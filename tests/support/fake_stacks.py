@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import ProcessGaveUp
 
 DIED = "the model server ended with SIGSEGV too often (3 starts)."
@@ -36,6 +37,10 @@ class FakeStack:
     stopped: bool = False
     unhealthy: str = ""
     death: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def state(self) -> StackState:
+        return StackState.READY if self.ready else StackState.STARTING
 
     async def start(self) -> None:
         self.fleet.note_start(self)

@@ -121,7 +121,7 @@ class ArchiveStacks(Stacks):
             return {}
         if deployment.script_model is not None:
             return {} if self.readiness.reason() else {deployment.default_model: (ONLY_VERSION,)}
-        return {model: self.readiness.available(model) for model in deployment.models}
+        return {model: self.readiness.states.available(model) for model in deployment.models}
 
     def _served_names(self) -> Collection[str] | None:
         deployment = self.deployment
@@ -176,7 +176,7 @@ class ArchiveStacks(Stacks):
         await together(watch_current(), *following)
 
     def abandon_loading(self) -> None:
-        self.current.abandon_loading()
+        self.current.servers.kill()
 
     async def stop(self, deadline: float) -> None:
         """Ends the workers, former stacks, and then the model servers."""
@@ -187,7 +187,7 @@ class ArchiveStacks(Stacks):
         for stack in self._ending:
             stack.children.kill_workers()
         await asyncio.gather(*self._ending.values())
-        await self.current.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await self.current.servers.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         self.current.close()
 
     def all_children(self) -> Iterator[ChildProcess]:
@@ -223,7 +223,8 @@ class ArchiveStacks(Stacks):
             await stack.open_control_api(of_run=self.control_api.respond)
             await stack.start_in_time(prepared, planned, self._front.web, every_worker=True)
         except BaseException:
-            stack.abandon_loading()
+            if stack.servers is not before.servers:
+                stack.servers.kill()
             stack.children.kill_workers()
             await stack.children.stop_workers(LAST_STEPS_SECONDS)
             await self._remove(stack)
@@ -255,7 +256,8 @@ class ArchiveStacks(Stacks):
 
     async def _remove(self, stack: Stack) -> None:
         """Ends what no other stack uses, and removes its folders; of the run's, archive and packages."""
-        await stack.stop_model_servers(LAST_STEPS_SECONDS)
+        if not any(each.servers is stack.servers for each in self._living if each is not stack):
+            await stack.servers.stop(LAST_STEPS_SECONDS)
         stack.close()
         self._living.remove(stack)
         for root in stack.folders.difference(*(each.folders for each in self._living)):

@@ -72,13 +72,13 @@ class RunMetrics:
         steps = (self._steps or readiness.steps).seconds()
         states = dict[tuple[str, ...], float]()
         load_seconds = dict[tuple[str, ...], float]()
-        for servable, state in readiness.servables.items():
+        for servable, state in readiness.states.servables.items():
             version = "any" if servable.version is None else str(servable.version)
             labels = (servable.model, version, str(servable.instance))
             # Ours for a model without versions is a sentence.
             states[*labels, state.state if state.state.isupper() else "NOT_FOUND"] = 1.0
-            if servable in readiness.load_seconds:
-                load_seconds[labels] = readiness.load_seconds[servable]
+            if servable in readiness.states.load_seconds:
+                load_seconds[labels] = readiness.states.load_seconds[servable]
         points: Mapping[MetricDescription, Points] = {
             catalogue.WORKER_STARTS: {(): captured.starts},
             catalogue.CAPTURE_RECORDS: {("written",): captured.captured, ("dropped",): captured.uncaptured},

@@ -1,8 +1,9 @@
-"""The model servers of an archive, which belong to the run: the next stack takes over those that fit it."""
+"""Model servers: those of one archive, which the next stack takes over if they fit it, and what all have."""
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from msgspec import Struct
@@ -10,14 +11,12 @@ from msgspec.structs import replace
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.model_states import ModelStates
 from tfs_proxy.run.plan import HostResources, ProcessPlan, plan
 from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.reloading import Snapshot, snapshot_of_folder
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.layout import Workspace
-
-User = Callable[[ChildProcess], None]
-"""A stack, as far as it is told of model servers that have ended."""
 
 Contents = Mapping[str, bytes]
 """A digest of each file of the models, by model, version and path in the version's folder."""
@@ -42,29 +41,74 @@ class _Started(Struct, frozen=True):
     """Task that reads the digests of these files; its result is None if they changed meanwhile."""
 
 
-class ModelServers:
-    """Processes in the folder of the stack that has started them; they end with the last of their ``users``.
+class ModelServers(ABC):
+    """Model servers as the stacks see them that have their models on these."""
 
-    These are told of each one that ends. ``held`` has ports that no other process may get.
-    """
+    def __init__(self, workspace: Workspace, states: ModelStates) -> None:
+        self.workspace = workspace
+        """Folder that their sockets are in: that of the stack, or the run, which has started them."""
+
+        self.states = states
+        """States of all models on them."""
+
+        self.processes: list[ChildProcess] = []
+        """Their processes, by number of the instance."""
+
+        self.held = ExitStack()
+        """Reservation of ports that no other process may get."""
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Their addresses, once these are known."""
+        return tuple(self.states.instances)
+
+    def expect(self, prepared: Prepared, planned: ProcessPlan, host: HostResources) -> None:  # noqa: B027
+        """Notes the plan of a stack for which they start, if they do."""
+
+    async def fit(self, prepared: Prepared) -> bool:  # noqa: ARG002 - those of many models never do
+        """True if they serve, as they are, what is ``prepared``."""
+        return False
+
+    @abstractmethod
+    async def add(self, models: Sequence[ServedModel]) -> None:
+        """Returns once they have these models. Raises ModelLoadError with the model server's reason."""
+
+    @abstractmethod
+    async def watch(self, models: Sequence[ServedModel]) -> None:
+        """Runs as long as they have, or will soon have again, these models. Raises ModelLoadError."""
+
+    def note_death(self, ended: ChildProcess) -> None:
+        """Notes that one has ended, which is restarted unless it was starting."""
+        self.states.lose(self.processes.index(ended))
+
+    def kill(self) -> None:
+        """Ends them at once: one that loads a model would do so before it stops."""
+        for server in self.processes:
+            server.kill()
+
+    async def stop(self, seconds: float) -> None:
+        """Ends them within so many seconds; idempotent."""
+        await asyncio.gather(*(server.stop(seconds) for server in self.processes))
+        self.held.close()
+
+
+class ArchiveServers(ModelServers):
+    """The model servers of one archive, in the folder of the stack that has started them."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
-        self.processes: list[ChildProcess] = []
-        self.instances: tuple[Instance, ...] = ()
-        self.users: list[User] = []
-        self.held = ExitStack()
+        super().__init__(workspace, ModelStates())
         self._started: _Started | None = None
 
-    def expect(self, models: Sequence[ServedModel], planned: ProcessPlan, host: HostResources) -> None:
-        """Notes the plan by which they start, for others to be compared with it."""
-        looks = _looks(models)
-        reading = asyncio.create_task(_contents(models, looks))
-        self.instances = planned.deployment.instances
-        self._started = _Started(models, planned, host, looks, reading)
+    def expect(self, prepared: Prepared, planned: ProcessPlan, host: HostResources) -> None:
+        models = prepared.models
+        self.states.expect(planned.deployment.instances, planned.deployment.models)
+        if prepared.settings.reload:
+            looks = _looks(models)
+            reading = asyncio.create_task(_contents(models, looks))
+            self._started = _Started(models, planned, host, looks, reading)
 
     async def fit(self, prepared: Prepared) -> bool:
-        """True if those of ``prepared`` would have the same files, flags, ports and environment."""
+        """True if those of ``prepared`` would have the same files, flags and environment."""
         started = self._started
         if started is None:
             return False
@@ -81,23 +125,11 @@ class ModelServers:
         new = await _contents(prepared.models, looks)
         return new is not None and new == await started.contents
 
-    def tell_users(self, ended: ChildProcess) -> None:
-        """Tells all users that this one has ended."""
-        for tell in self.users:
-            tell(ended)
+    async def add(self, models: Sequence[ServedModel]) -> None:  # noqa: ARG002 - they start with them
+        await self.states.until_available()
 
-    def kill_unless_shared(self, user: User) -> None:
-        """Ends them at once if nobody else uses them."""
-        for server in self.processes if self.users == [user] else ():
-            server.kill()
-
-    async def leave(self, user: User, seconds: float) -> None:
-        """Ends them, within so many seconds, if nobody else uses them; idempotent."""
-        if user in self.users:
-            self.users.remove(user)
-        if not self.users:
-            await asyncio.gather(*(server.stop(seconds) for server in self.processes))
-            self.held.close()
+    async def watch(self, models: Sequence[ServedModel]) -> None:  # noqa: ARG002 - they have no others
+        await self.states.forever()
 
 
 def _looks(models: Sequence[ServedModel]) -> Snapshot:

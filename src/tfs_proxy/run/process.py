@@ -323,13 +323,13 @@ class Children(ABC):
         self._tick = tick
         self._tick_seconds = TICK_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stirred = asyncio.Event()
+        self.stirred = asyncio.Event()
 
     def start(self, spec: ProcessSpec, spawn: Spawn = spawn, show: Show = log_event) -> ChildProcess:
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
-            started=lambda _pid: self._stirred.set(),
+            started=lambda _pid: self.stirred.set(),
             heard=partial(self._hear, spec.name),
             show=show,
             start=spawn,
@@ -338,7 +338,7 @@ class Children(ABC):
         task = asyncio.create_task(child.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _task: self._stirred.set())
+        task.add_done_callback(lambda _task: self.stirred.set())
         return child
 
     def _hear(self, name: str, line: str) -> None:
@@ -363,12 +363,12 @@ class Children(ABC):
         async def until_one_gives_up() -> None:
             pause_seconds = self._tick_seconds
             while True:
-                self._stirred.clear()
+                self.stirred.clear()
                 longer_seconds = min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
                 pause_seconds = self._tick_seconds if self._look() else longer_seconds
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_seconds):
-                        await self._stirred.wait()
+                        await self.stirred.wait()
 
         await while_watched(work, until_one_gives_up())
 
@@ -384,7 +384,7 @@ class Children(ABC):
         return child.state is ProcessState.BACKOFF
 
     def _may_restart(self, child: ChildProcess) -> bool:
-        self._stirred.set()
+        self.stirred.set()
         self.deaths.counts[child.name, describe_exit(child.exit_status)] += 1
         return True
 

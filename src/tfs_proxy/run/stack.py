@@ -16,8 +16,7 @@ from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host.sockets import Listener
-from tfs_proxy.run.model_servers import ModelServers
-from tfs_proxy.run.model_states import ModelWatch
+from tfs_proxy.run.model_servers import ArchiveServers, ModelServers
 from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
@@ -27,8 +26,8 @@ from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run import RunHost
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance
-from tfs_proxy.values.errors import ModelLoadError, StartTimeout
+from tfs_proxy.values.deployment import Deployment, ServedModel
+from tfs_proxy.values.errors import StartTimeout
 from tfs_proxy.values.layout import Workspace
 
 log = logging.getLogger(__name__)
@@ -55,8 +54,8 @@ class Stack:
     """The model servers and workers of one archive, in the folder ``workspace``, and how ready they are.
 
     ``settings`` are those of the run until the archive is open, then sized for its models. ``name``, if there
-    are many, is the model's, and the end of its processes' names. ``prepared`` and ``deployment`` are what it
-    serves, once that is known.
+    are many, is the model's, and the end of its processes' names; then ``common`` model servers have the
+    models of all. ``prepared`` and ``deployment`` are what it serves, once that is known.
     """
 
     def __init__(
@@ -66,25 +65,28 @@ class Stack:
         workspace: Workspace,
         host: StackHost,
         name: str = "",
+        common: ModelServers | None = None,
     ) -> None:
         self.settings = settings
         self.request = request
         self.workspace = workspace
         self.name = name
         self.packages: packages.Installed | None = None
-        self.readiness = Readiness(heartbeats_of(settings, host.run.counts), self._down)
+        own_servers = ArchiveServers(workspace)
+        self.servers = common or own_servers
+        heartbeats = heartbeats_of(settings, host.run.counts)
+        self.readiness = Readiness(heartbeats, self.servers.states, self._down)
         self.children = StackChildren(
             self.readiness,
+            own_servers,
             workspace,
             host.run.deaths,
             own_exit_status=request.flags is not None,
             tick=host.tick,
         )
-        self.has_workers = True
         self.prepared: Prepared | None = None
         self.planned: ProcessPlan | None = None
         self._host = host
-        self._watch = ModelWatch(self.readiness)
         self._packages_before: packages.Installed | None = None
         self._control_api: ControlApi | None = None
         self._started_at = time.monotonic()
@@ -96,8 +98,14 @@ class Stack:
         return None if self.planned is None else self.planned.deployment
 
     @property
-    def servers(self) -> ModelServers:
-        return self.children.servers
+    def has_workers(self) -> bool:
+        """True unless it is one of many without a script, which common workers serve."""
+        return not self.name or (self.deployment is not None and self.deployment.script is not None)
+
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        """The models of its archive, once it is open."""
+        return () if self.prepared is None else self.prepared.models
 
     @property
     def code_of_users(self) -> Path | None:
@@ -128,35 +136,26 @@ class Stack:
     async def adopt(self, prepared: Prepared, former: "Stack") -> bool:
         """Takes over packages of the ``former`` stack, and its model servers if these fit; True if so."""
         self._packages_before = former.packages
-        if not await former.servers.fit(prepared):
-            return False
-        self.children.adopt(former.servers)
-        return True
-
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        """Model servers that run already."""
-        return self.servers.instances
+        fit = await former.servers.fit(prepared)
+        if fit:
+            self.servers = former.servers
+            self.children.adopt(former.children)
+        return fit
 
     async def make_plan(self, prepared: Prepared) -> ProcessPlan:
         """Writes the configuration of the archive's processes; from here on they are expected."""
         front = self._host.run.front
-        if self.instances and prepared.models:
-            host = HostResources((), (), 0, self.request.environ, common=self.instances)
+        instances = self.servers.instances
+        if instances and prepared.models:
+            host = HostResources((), (), 0, self.request.environ, common=instances)
         else:
             host = await asyncio.to_thread(find_host_resources, self.request, prepared, self.servers.held)
         counts = not front.behind_nginx  # else nginx writes the lines of requests
         planned = plan_processes(prepared, self.workspace, host, front.port, counts_requests=counts)
-        deployment = planned.deployment
-        if self.settings.reload and not host.common:
-            self.servers.expect(prepared.models, planned, host)
-        self.expect(deployment)
+        if not host.common:
+            self.servers.expect(prepared, planned, host)
         self.planned = planned
         return planned
-
-    def expect(self, deployment: Deployment) -> None:
-        """Names the model servers that are to have its models."""
-        self._watch.expect(deployment.instances, deployment.models)
 
     async def open_control_api(self, of_run: Answer | None = None) -> None:
         """Opens a control API of its own for its workers; ``of_run`` answers what is about the run."""
@@ -177,7 +176,7 @@ class Stack:
                 f"starting: loading the {'models' if planned.deployment.instances else 'script'}"
             )
             for spec in planned.model_servers:
-                self.servers.processes.append(self.children.start(spec.named(self.name)))
+                self.servers.processes.append(self.children.start(spec))
             try:
                 async with asyncio.TaskGroup() as group:
                     if self.has_workers:
@@ -215,36 +214,23 @@ class Stack:
             self.children.look_every(ONE_OF_MANY_TICK_SECONDS)
         if self.planned is not None:
             for spec in self.planned.model_servers:
-                self.children.devices.log(spec.named(self.name).name, self.planned.gpus)
+                self.children.devices.log(spec.name, self.planned.gpus)
         if self._control_api is not None:
             self._control_api.release()
 
     async def watch_forever(self) -> None:
         """Watches processes and models. Raises StopServing as soon as a process gives up."""
-        await self.children.watch_during(self._watch.forever())
-
-    def abandon_loading(self) -> None:
-        """Kills the model servers that it alone has: one would finish its load before it stops."""
-        self.servers.kill_unless_shared(self.children.note_death)
-
-    async def stop_model_servers(self, seconds: float) -> None:
-        """Ends the model servers if nobody else uses them."""
-        await self.servers.leave(self.children.note_death, seconds)
+        watching = self.servers.watch(self.models)
+        await (self.children.watch_during(watching) if self.has_workers else watching)
 
     def close(self) -> None:
         """Closes its control API."""
         if self._control_api is not None:
             self._control_api.close()
 
-    async def add(self) -> None:
-        """Returns once the model servers have its models, or one of these has failed."""
-        await self._watch.until_available()
-
     async def _load_models(self) -> None:
         async with self._in_time(time.monotonic()):
-            await self.add()
-        if failure := self.readiness.failure():
-            raise ModelLoadError(f"{failure}.")
+            await self.servers.add(self.models)
         if self._installs:
             self.readiness.steps.begin(INSTALLING)
         if self.planned is not None and self.planned.model_servers:

@@ -28,7 +28,7 @@ SPARE_WORKERS = 3
 
 
 class StackChildren(Children):
-    """The model servers, which run on ``devices``, and gunicorn.
+    """The model servers ``servers``, which run on ``devices``, and gunicorn.
 
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
     """
@@ -36,6 +36,7 @@ class StackChildren(Children):
     def __init__(
         self,
         readiness: Readiness,
+        servers: ModelServers,
         workspace: Workspace,
         deaths: Deaths,
         *,
@@ -43,8 +44,7 @@ class StackChildren(Children):
         tick: Tick = lambda: None,
     ) -> None:
         super().__init__(deaths, tick)
-        self.servers = ModelServers(workspace)
-        self.servers.users.append(self.note_death)
+        self.servers = servers
         self.workers: ChildProcess | None = None
         self.readiness = readiness
         self._workspace = workspace
@@ -53,15 +53,11 @@ class StackChildren(Children):
         self._script: str | None = None
         self._logged_failure: BootFailure | None = None
 
-    def adopt(self, servers: ModelServers) -> None:
-        """Uses model servers of others, who restart them."""
-        self.servers = servers
-        servers.users.append(self.note_death)
-
-    def note_death(self, model_server: ChildProcess) -> None:
-        """Notes that one of its model servers has ended, whoever has started it."""
-        self.readiness.lose(self.servers.processes.index(model_server))
-        self._stirred.set()
+    def adopt(self, former: "StackChildren") -> None:
+        """Uses the model servers of another stack, and looks at its own whenever one of these ends."""
+        self.servers = former.servers
+        self.stirred = former.stirred
+        self.readiness.rely_on(former.servers.states)
 
     def start_workers(
         self, spec: ProcessSpec, spawn: Spawn, script: str | None = None, replaced: tuple[str, ...] = ()
@@ -98,21 +94,18 @@ class StackChildren(Children):
             heartbeats.drop(pid)
         soon = super()._look()
         readiness = self.readiness
-        return soon or readiness.state is not StackState.READY or readiness.disturbed.is_set()
+        return soon or readiness.state is not StackState.READY or readiness.states.disturbed.is_set()
 
     def _may_restart(self, child: ChildProcess) -> bool:
         """A model server or a script that fails during the start is not restarted."""
         super()._may_restart(child)
-        if child is self.workers:
-            self.readiness.heartbeats.forget()
         starting = self.readiness.state is StackState.STARTING
-        if child in self.servers.processes:
-            self.servers.tell_users(child)
+        if child is not self.workers:
+            self.servers.note_death(child)
             return not starting
-        if child is self.workers and self._fails_by_packages(child):
-            return False
-        has_failed = child is self.workers and child.exit_status in gunicorn.BOOT_FAILED
-        return not (starting and has_failed)
+        self.readiness.heartbeats.forget()
+        has_failed = starting and child.exit_status in gunicorn.BOOT_FAILED
+        return not (has_failed or self._fails_by_packages(child))
 
     def _note_failed_worker(self) -> None:
         """Logs once why a worker can't load the application; during the start, raises ScriptLoadError."""
@@ -132,7 +125,7 @@ class StackChildren(Children):
 
     def _reason_to_stop(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
-        if self.readiness.state is StackState.STARTING and child in self.servers.processes:
+        if self.readiness.state is StackState.STARTING and child is not self.workers:
             why = self.deaths.limits.shortage(child.exit_status)
             if not why and child.exit_status == -signal.SIGKILL:
                 why = f", most likely for lack of memory: allow more than {self.deaths.limits.memory}"

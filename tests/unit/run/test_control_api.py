@@ -6,6 +6,7 @@ import pytest
 
 from tfs_proxy.run.control_api import ControlApi
 from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.model_states import ModelStates
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -15,7 +16,7 @@ class Served:
     """A stack that is starting."""
 
     def __init__(self) -> None:
-        self.readiness = Readiness(Heartbeats())
+        self.readiness = Readiness(Heartbeats(), ModelStates())
         self.deployment: Deployment | None = None
 
 

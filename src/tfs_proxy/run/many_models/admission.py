@@ -36,6 +36,18 @@ LONGEST_TURN_SECONDS: Final = 30.0
 """A longer load goes on without its turn: it mostly waits by then."""
 
 
+class ModelUse(Struct, frozen=True):
+    """A loaded model: its memory, the time of its last request, and true if one is being answered.
+
+    ``used_at`` is on the clock of `time.monotonic`; a model without a request counts from its load.
+    """
+
+    name: str
+    memory_bytes: int
+    used_at: float
+    in_use: bool = False
+
+
 class StackMemory(Struct, frozen=True):
     """A model's size on disk, and the memory of the processes that serve it.
 

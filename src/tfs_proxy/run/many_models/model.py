@@ -1,11 +1,10 @@
-"""One model from its load to its end: a state machine in a task of its own, and why loads fail."""
+"""One model from its load to its end: a task that starts its stacks, one after the other."""
 
 import asyncio
 import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from functools import partial
 from typing import Final
 
 from tfs_proxy.observe import catalogue
@@ -13,14 +12,8 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.run.many_models.model_stacks import ModelStack
 from tfs_proxy.run.process import Backoff
 from tfs_proxy.run.readiness import StackState
-from tfs_proxy.serving.upstream.shortages import caused_by_shortage
-from tfs_proxy.values.errors import (
-    LoadFailed,
-    ModelLoadError,
-    ModelNotReady,
-    NotEnoughResources,
-    TfsProxyError,
-)
+from tfs_proxy.serving.upstream.shortages import load_failure
+from tfs_proxy.values.errors import LoadFailed, TfsProxyError
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 
@@ -37,31 +30,6 @@ OUTCOMES = {
     507: "no_resources",
 }
 """Outcomes of failed loads by the status for the client; any other is a failure."""
-
-ARROWS: Mapping[StackState, frozenset[StackState]] = {
-    StackState.STARTING: frozenset({StackState.READY, StackState.STOPPING}),
-    StackState.READY: frozenset({StackState.FAILED, StackState.STOPPING}),
-    StackState.FAILED: frozenset({StackState.READY, StackState.STOPPING}),
-    StackState.STOPPING: frozenset(),
-}
-
-
-def load_failure(error: BaseException) -> TfsProxyError:
-    """The error for the client of a load: ``error`` itself if its class has an HTTP status.
-
-    NotEnoughResources for any sign of a shortage, in the error or its causes; LoadFailed if
-    the model server died, or for an error from outside this package.
-    """
-    if isinstance(error, NotEnoughResources):
-        return error
-    text = str(error) or type(error).__name__
-    if caused_by_shortage(error):
-        return NotEnoughResources(text)
-    if isinstance(error, ModelLoadError) and error.ended_with is not None:
-        return LoadFailed(text)
-    if isinstance(error, TfsProxyError):
-        return error
-    return LoadFailed(text if isinstance(error, OSError) else INTERNAL_ERROR)
 
 
 class LoadCounts:
@@ -108,7 +76,6 @@ class Model:
     ) -> None:
         self.name = name
         self.url = url
-        self.state = StackState.STARTING
         self.reason = ""
         self.failure: TfsProxyError | None = None
         self.settled = asyncio.Event()
@@ -118,9 +85,21 @@ class Model:
         self._counts = counts
         self._ended = ended
         self._after = after
+        self._is_leaving = False
         self._stop_by = math.inf
-        self._step: asyncio.Future[None] | None = None
         self._stack: ModelStack | None = None
+        self._life: asyncio.Future[None] | None = None
+        self._began = _now()
+        self._ready_at = math.inf
+
+    @property
+    def state(self) -> StackState:
+        """That of its stack; a model that was loaded has failed while it has none that is ready."""
+        if self._is_leaving:
+            return StackState.STOPPING
+        if self._stack is not None and self._stack.state is StackState.READY:
+            return StackState.READY
+        return StackState.FAILED if self.settled.is_set() else StackState.STARTING
 
     @property
     def is_loaded(self) -> bool:
@@ -130,29 +109,29 @@ class Model:
     @property
     def served(self) -> Mapping[str, Collection[int]]:
         """The models and versions of its archive on the model servers, while it serves."""
-        return {} if self._stack is None or self.state is not StackState.READY else self._stack.models
+        return {} if self._stack is None or self.state is not StackState.READY else self._stack.served
 
     @property
     def unhealthy(self) -> str:
         """The reason why its script says that it can't serve; "" if it says nothing of that kind."""
         return "" if self._stack is None else self._stack.unhealthy
 
-    def unload(self, because: ModelNotReady, stop_by: float = math.inf) -> None:
+    def unload(self, because: TfsProxyError, stop_by: float = math.inf) -> None:
         """Cancels what is under way, and stops; waiting loads raise ``because``. Idempotent.
 
         Requests have until ``stop_by``, of `time.monotonic`, if the settings' limit is not sooner.
         """
         if self._is_leaving:
             return
+        self._is_leaving = True
         self._stop_by = stop_by
-        self._change_state(StackState.STOPPING)
         if not self.settled.is_set():
             self.failure = because
         if self._stack is not None:
             # At once: a caller who is told that the model is being unloaded relies on it.
             self._stack.shut()
-        if self._step is not None:
-            self._step.cancel()
+        if self._life is not None:
+            self._life.cancel()
 
     async def loaded(self) -> None:
         """Returns once the load has ended. Raises its failure."""
@@ -162,26 +141,8 @@ class Model:
 
     async def live(self) -> None:
         """Loads, watches and restarts until it is unloaded; always stops the stack."""
-        began = _now()
         log.info("model %s: loading %s", self.name, self.url)
         try:
-            error = (
-                await self._take(self._former_is_gone)
-                or await self._take(self._admit)
-                or await self._take(self._start)
-            )
-            if error is not None and not self._is_leaving:
-                self.failure = load_failure(error)
-                self._change_state(StackState.STOPPING)
-                text = "model %s can't be loaded: %s"
-                log.error(text, self.name, self.failure, exc_info=_unforeseen(error))
-            elif not self._is_leaving:
-                self._change_state(StackState.READY)
-                seconds = _now() - began
-                self._counts.outcomes["loaded"] += 1
-                self._counts.seconds += seconds
-                self.settled.set()
-                log.info("model %s: ready after %.2f s", self.name, seconds)
             await self._keep_alive()
         finally:
             await self._stop_stack()
@@ -196,25 +157,23 @@ class Model:
             log.info("model %s: unloaded", self.name)
 
     async def _keep_alive(self) -> None:
-        """Watches the stack; once it has died, pauses and starts another one, as often as it takes."""
+        """Starts a stack, and after each failure pauses and starts another one, as often as it takes."""
         deaths = 0
+        pause_seconds = 0.0
         while not self._is_leaving:
-            began = _now()
-            has_failed = self.state is StackState.FAILED
-            if has_failed:
-                self._counts.restarts[self.name] += 1
-            error = await self._take(self._start if has_failed else self._watch)
+            self._life = asyncio.ensure_future(self._serve(pause_seconds))
+            await asyncio.wait({self._life})
             if self._is_leaving:
                 return
-            if error is None:
-                self._change_state(StackState.READY)
-                log.info("model %s: ready again", self.name)
-                continue
-            if not has_failed:
-                self._change_state(StackState.FAILED)
-            deaths = BACKOFF.deaths_in_a_row(deaths, 0.0 if has_failed else _now() - began)
-            self.reason = str(error) or type(error).__name__
+            error = None if self._life.cancelled() else self._life.exception()
+            if not self.settled.is_set():
+                failure = load_failure(error or RuntimeError("cancelled from within"))
+                log.error("model %s can't be loaded: %s", self.name, failure, exc_info=_unforeseen(error))
+                self.unload(failure)
+                return
+            deaths = BACKOFF.deaths_in_a_row(deaths, _now() - self._ready_at)
             pause_seconds = BACKOFF.pause_seconds(deaths)
+            self.reason = str(error) or type(error).__name__
             log.error(
                 "model %s has failed: %s; starting it again in %.1f s",
                 self.name,
@@ -223,36 +182,30 @@ class Model:
                 exc_info=_unforeseen(error),
             )
             await self._stop_stack()
-            await self._take(partial(asyncio.sleep, pause_seconds))
 
-    @property
-    def _is_leaving(self) -> bool:
-        return self.state is StackState.STOPPING
-
-    async def _take(self, step: Callable[[], Awaitable[None]]) -> BaseException | None:
-        """Takes a step, which an unload cancels or leaves out; returns its error."""
-        if self._is_leaving:
-            return None
-        self._step = asyncio.ensure_future(step())
-        await asyncio.wait({self._step})
-        return RuntimeError("cancelled from within") if self._step.cancelled() else self._step.exception()
-
-    def _change_state(self, new: StackState) -> None:
-        """The only place where the state changes; a change that is not in `ARROWS` is a bug."""
-        if new not in ARROWS[self.state]:
-            raise RuntimeError(f"model {self.name}: {self.state.of_model} -> {new.of_model} is not in ARROWS")
-        log.debug("model %s: %s -> %s", self.name, self.state.of_model, new.of_model)
-        self.state = new
-        self.reason = ""
-
-    async def _start(self) -> None:
+    async def _serve(self, pause_seconds: float) -> None:
+        """One life: starts a stack after a pause, and watches it. Raises its error."""
+        is_load = not self.settled.is_set()
+        self._ready_at = math.inf
+        await asyncio.sleep(pause_seconds)
+        if is_load:
+            await self._former_is_gone()
+            await self._admit()
+        else:
+            self._counts.restarts[self.name] += 1
         self._stack = self._launch()
         await self._stack.start()
-
-    async def _watch(self) -> None:
-        """Returns only if there is no stack."""
-        if self._stack is not None:
-            await self._stack.watch_forever()
+        self._ready_at = _now()
+        self.reason = ""
+        if is_load:
+            seconds = self._ready_at - self._began
+            self._counts.outcomes["loaded"] += 1
+            self._counts.seconds += seconds
+            self.settled.set()
+            log.info("model %s: ready after %.2f s", self.name, seconds)
+        else:
+            log.info("model %s: ready again", self.name)
+        await self._stack.watch_forever()
 
     async def _stop_stack(self) -> None:
         """Stops the stack, if there is one; no unload cancels that."""

@@ -11,14 +11,13 @@ import re
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tfs_proxy.observe.begun_requests import under_way
@@ -30,6 +29,7 @@ from tfs_proxy.run.host.workspace import is_locked, is_path_locked, make_workspa
 from tfs_proxy.run.many_models.admission import (
     MODEL_SERVER_BYTES,
     MOST_SAMPLES,
+    ModelUse,
     Occupancy,
     StackMemory,
     bytes_on_disk,
@@ -54,7 +54,6 @@ from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import ANSWER_SECONDS, ModelServerMetrics, refresh_all
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Instance, ServedModel
 from tfs_proxy.values.errors import NameTaken
 from tfs_proxy.values.layout import Workspace
 from tfs_proxy.values.resources import memory_left
@@ -69,24 +68,11 @@ _COUNTED: Final = re.compile(
 )
 
 
-class ModelUse(Struct, frozen=True):
-    """A loaded model: its memory, the time of its last request, and true if one is being answered.
-
-    ``used_at`` is on the clock of `time.monotonic`; a model without a request counts from its load.
-    """
-
-    name: str
-    memory_bytes: int
-    used_at: float
-    in_use: bool = False
-
-
 class ModelStack(Stack):
     """The stack of the model ``name``; its links exist while it is ready.
 
     A model without a script has no processes: the common workers and model servers serve it, which find its
-    deployment in its folder. It waits for one of the ``turns`` to load, and tells its ``owner`` of its life.
-    ``bytes_on_disk`` is the size of its archive.
+    deployment in its folder. It tells its ``owner`` of its life.
     """
 
     def __init__(
@@ -97,17 +83,12 @@ class ModelStack(Stack):
         host: StackHost,
         name: str,
         servers: SharedServers,
-        turns: asyncio.Semaphore,
         owner: "ModelStacks",
-        bytes_on_disk: int,
     ) -> None:
-        super().__init__(settings, request, workspace, host, name)
-        self.bytes_on_disk = bytes_on_disk
-        self._run = host.run.workspace
-        self._servers = servers
-        self._turns = turns
+        super().__init__(settings, request, workspace, host, name, servers)
+        self._shared = servers
         self._owner = owner
-        self._added: Collection[str] = ()
+        self._run = host.run.workspace
         self._listener = unbound()
         self._metrics = RunMetrics(self, workspace.journal)
         self._links: list[Path] = []
@@ -115,18 +96,14 @@ class ModelStack(Stack):
         self.used_at = time.monotonic()
 
     @property
-    def models(self) -> Mapping[str, Collection[int]]:
-        """The models of its archive with their versions, once it is open."""
-        return {model.name: model.versions for model in self._served}
-
-    @property
-    def _served(self) -> Sequence[ServedModel]:
-        return () if self.prepared is None else self.prepared.models
+    def served(self) -> Mapping[str, Collection[int]]:
+        """The versions of the models of its archive by their names, once it is open."""
+        return {model.name: model.versions for model in self.models}
 
     @property
     def names(self) -> frozenset[str]:
         """All names that it alone may have: its own, and its models'."""
-        return frozenset({self.name, *self.models})
+        return frozenset({self.name, *self.served})
 
     @property
     def state(self) -> StackState:
@@ -150,44 +127,20 @@ class ModelStack(Stack):
         """Memory of its processes, and what it has added to the common model servers."""
         pids = [child.pid for child in self.children.in_start_order()]
         own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
-        return own_bytes + self._servers.memory_of(self.models)
+        return own_bytes + self._shared.memory_of(self.models)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """Metrics of its processes and workers."""
         yield from self._metrics.measure_stack(self.settings.gunicorn_threads)
 
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        """The common model servers."""
-        return self._servers.instances
-
-    def expect(self, deployment: Deployment) -> None:
-        """Needs workers only for a script; the common model servers know what they have."""
-        self.has_workers = deployment.script is not None
-
-    async def add(self) -> None:
-        """Returns once the common model servers have its models. Raises ModelLoadError."""
-        if self._served:
-            self._added = self.models  # until then, others may have some of these names
-            await self._servers.add(self._served)
-            self.readiness.rely_on(self._servers.readiness, self._added)
-
-    async def watch_forever(self) -> None:
-        """Watches its workers and models. Raises StopServing as soon as one of them gives up."""
-        if not self.has_workers:
-            await self._servers.watch(self.models)
-        elif self.models:
-            await self.children.watch_during(self._servers.watch(self.models))
-        else:
-            await super().watch_forever()
-
     async def start(self) -> None:
         """Opens the archive, starts its processes, and then makes the links. Raises StopServing."""
-        await self._servers.begun.wait()
-        async with turn(self._turns):
+        await self._shared.begun.wait()
+        async with self._owner.turn():
             make_workspace_within(self._run, self.workspace.root)
             prepared = await self.open_archive()
             self._owner.add_names(self)
+            self.readiness.rely_on(self._shared.states, self.served)
             planned = await self.make_plan(prepared)
             if self.has_workers:
                 self._listener.bind(str(self.workspace.root / WEB_SOCKET))
@@ -204,7 +157,7 @@ class ModelStack(Stack):
             link.symlink_to(target)
             self._links.append(link)
         self.used_at = time.monotonic()
-        self._owner.note_memory(StackMemory(self.bytes_on_disk, self.memory_bytes, self.has_workers))
+        self._owner.note_memory(self)
 
     def shut(self) -> None:
         """Removes the links; idempotent."""
@@ -235,7 +188,7 @@ class ModelStack(Stack):
                 finally:
                     os.close(descriptor)
             await stopping
-            await self._servers.leave(self._added)
+            await self._shared.leave(self.models)
         finally:
             self.close()
             self._listener.close()
@@ -285,9 +238,7 @@ class ModelStacks:
             host,
             name,
             self._servers,
-            self._turns,
             self,
-            self._sizes.get(name, 0),
         )
         self._stacks.add(stack)
         return stack
@@ -295,13 +246,16 @@ class ModelStacks:
     async def admit(self, name: str, url: str) -> None:
         """Raises NotEnoughResources if the model does not fit into the memory that is left."""
         size = await in_daemon_thread(partial(bytes_on_disk, Path(url)), "size")
-        loading = [stack for stack in self._stacks if stack.state is StackState.STARTING]
-        # Those that were admitted, and have no stack at this moment, were promised their memory, too.
-        promised = self._sizes.keys() - {name, *(stack.name for stack in self._stacks)}
+        started = {stack.name for stack in self._stacks if stack.state is not StackState.STARTING}
+        taken = {stack.name: stack.memory_bytes for stack in self._stacks}
         occupancy = Occupancy(
             tuple(self._measured),
-            [StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading]
-            + [StackMemory(self._sizes[each], 0) for each in promised],
+            # Models that were admitted and have no stack at this moment were promised their memory, too.
+            [
+                StackMemory(promised, taken.get(each, 0))
+                for each, promised in self._sizes.items()
+                if each not in {name, *started}
+            ],
             memory_left(),
             0 if self._servers.have_had_models else MODEL_SERVER_BYTES,
         )
@@ -318,11 +272,16 @@ class ModelStacks:
         self._served[stack.name] = stack.names
         if self._records.counts.models is not None:
             for name in stack.names:
-                self._records.counts.models.known.add(name, stack.models.get(name, ()))
+                self._records.counts.models.known.add(name, stack.served.get(name, ()))
 
-    def note_memory(self, memory: StackMemory) -> None:
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Waits until a stack may load."""
+        return turn(self._turns)
+
+    def note_memory(self, stack: ModelStack) -> None:
         """Notes the memory of a stack that is ready now."""
-        self._measured.append(memory)
+        size = self._sizes.get(stack.name, 0)
+        self._measured.append(StackMemory(size, stack.memory_bytes, stack.has_workers))
 
     def remove(self, stack: ModelStack) -> None:
         """Forgets a stack that has ended."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from tfs_proxy.run.host.waiting import in_daemon_thread
+from tfs_proxy.run.many_models.admission import ModelUse
 from tfs_proxy.run.many_models.archives import Listing, LocalArchives, ModelFolder
-from tfs_proxy.run.many_models.model_stacks import ModelUse
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (

@@ -43,6 +43,7 @@ from tfs_proxy.run.run import Run, RunHost, Stacks, Versions
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.stack import heartbeats_of
+from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.parsers import check_ports
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment
@@ -125,15 +126,19 @@ class ManyModels(Stacks):
         self._records = host.records
         self._records.set_models(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
-        readiness = Readiness(heartbeats_of(settings, host.counts), self._down, are_many=True)
-        self._servers = SharedServers(settings, host.workspace, readiness, host.deaths, self._route_grpc)
+        self._servers = SharedServers(settings, host.workspace)
+        heartbeats = heartbeats_of(settings, host.counts)
+        self._readiness = Readiness(heartbeats, self._servers.states, self._down)
+        self.children = StackChildren(
+            self._readiness, self._servers, host.workspace, host.deaths, tick=self._route_grpc
+        )
         self._deployment: Deployment | None = None
         self._listener = unbound()
         stacks = self._stacks = ModelStacks(settings, request, host, self._zygote.spawn, self._servers)
         self._registry = ModelRegistry(stacks.launch, settings.max_loaded_models or None, stacks.admit)
         self._on_demand = None if folder is None else OnDemandModels(self._registry, folder, stacks.uses)
         metrics = RunMetrics(
-            self._servers,
+            self,
             host.workspace.journal,
             self._records.measure,
             self._stacks.measure,
@@ -159,7 +164,7 @@ class ManyModels(Stacks):
 
     @property
     def readiness(self) -> Readiness:
-        return self._servers.readiness
+        return self._readiness
 
     @property
     def deployment(self) -> Deployment | None:
@@ -177,12 +182,11 @@ class ManyModels(Stacks):
         return names if self._settings.rest_api else None
 
     def _down(self) -> frozenset[str]:
-        return self._servers.children.down() | self._front.down()
+        return self.children.down() | self._front.down()
 
     def _route_grpc(self) -> None:
         """Sends gRPC calls to those model servers that have all models: one that restarts has none."""
-        if self.readiness.state is not StackState.STARTING:
-            self._front.route_grpc(self._servers.loaded(), self._host.workspace)
+        self._front.route_grpc(self.readiness.loaded(), self._host.workspace)
 
     def prepare(self) -> MultiModelRoutes:
         """Makes the zygote, and takes ports; returns nginx's routes."""
@@ -208,7 +212,7 @@ class ManyModels(Stacks):
         )
         try:
             async with asyncio.timeout(limit_seconds):
-                await self._servers.children.watch_during(self._start_common_parts())
+                await self.children.watch_during(self._start_common_parts())
         except TimeoutError:
             step = self.readiness.steps.current
             raise StartTimeout(
@@ -232,7 +236,7 @@ class ManyModels(Stacks):
         environ = self._request.environ
         log.info("Processes for all models: %s", capacity(settings, models=True))
         self.readiness.steps.begin("starting: the model server of all models")
-        await self._servers.start(self._request)
+        await self._servers.start(self._request, self.children)
         nothing = Served(ModelLayout(workspace.root), (), "")
         folder = workspace.root / COMMON_WORKSPACES
         self._deployment = deployment_of(nothing, settings, self._servers.instances, many_models=folder)
@@ -243,16 +247,16 @@ class ManyModels(Stacks):
         descriptors = [self._listener.fileno()]
         log_config = self._records.log
         spec = gunicorn.gunicorn_process(settings, workspace, descriptors, (), environ, log_config)
-        self._servers.children.start_workers(spec, self._zygote.spawn)
+        self.children.start_workers(spec, self._zygote.spawn)
         await self.readiness.heartbeats.booted.wait()
         await self._front.until_translator_listens()
 
     async def watch(self) -> None:
         """Watches the common parts. Raises StopServing if a process gives up."""
-        work: list[Awaitable[None]] = [self._servers.keep_watching(), self._outside.keep_folding()]
+        work: list[Awaitable[None]] = [self._servers.states.forever(), self._outside.keep_folding()]
         if self._on_demand is not None and self._front.takes_grpc:
             work.append(self._stacks.follow_served_counts())
-        await self._servers.children.watch_during(together(*work))
+        await self.children.watch_during(together(*work))
 
     def look(self) -> bool:
         """Handles changes; models come and go at any time, so the next look comes soon."""
@@ -268,14 +272,12 @@ class ManyModels(Stacks):
     async def stop(self, deadline: float) -> None:
         """Unloads all models, and ends what they share."""
         await self._registry.close(deadline)
-        children = self._servers.children
-        for child in reversed(children.in_start_order()):
-            await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await self.children.stop_workers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await self._servers.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         self._listener.close()
-        children.servers.held.close()
         await self._zygote.stop()
 
     def all_children(self) -> Iterator[ChildProcess]:
-        yield from self._servers.children.in_start_order()
+        yield from self.children.in_start_order()
         yield from self._stacks.children()
         yield from self._zygote.children()

@@ -15,12 +15,12 @@ from typing import Final
 from tfs_proxy.observe.process_usage import own_memory_of_tree
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.waiting import in_daemon_thread, unless_set, while_watched
-from tfs_proxy.run.model_states import ModelWatch, States
+from tfs_proxy.run.model_servers import ModelServers
+from tfs_proxy.run.model_states import ENDED, ModelStates, ServableState, States
 from tfs_proxy.run.opening import ServeRequest, resources_on
 from tfs_proxy.run.plan import files_of_model_servers, instances_on, model_server_process
-from tfs_proxy.run.process import ChildProcess, Deaths, Tick
+from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.programs.model_server import model_config, open_to_the_outside
-from tfs_proxy.run.readiness import ENDED, Readiness, ServableState
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
@@ -90,81 +90,62 @@ class SharedModel:
             self.lost.set_result(reason)
 
 
-class SharedServers:
+class SharedServers(ModelServers):
     """Started once; stacks of models call `add`, `watch` and `leave`, also concurrently.
 
     They start without a model, and get all of them by a reload after each restart: so one model that can't be
     loaded any more ends none. Models that were being loaded when one ended are not loaded again, since they
-    may have ended it. ``tick`` is called at each look at them. ``begun`` is set once `start` has returned,
-    ``have_had_models`` once a model was loaded. Once they are ``stopping``, nobody waits for removed models.
+    may have ended it. ``begun`` is set once `start` has returned, ``have_had_models`` once a model was
+    loaded. Once they are ``stopping``, nobody waits for removed models.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        workspace: Workspace,
-        readiness: Readiness,
-        deaths: Deaths,
-        tick: Tick,
-    ) -> None:
-        self.children = StackChildren(readiness, workspace, deaths, tick=tick)
-        self.children.servers.users.append(self._note_death)
-        self.instances: tuple[Instance, ...] = ()
+    def __init__(self, settings: Settings, workspace: Workspace) -> None:
+        super().__init__(workspace, ModelStates(are_many=True, heard=self._hear))
         self.metrics_path: str | None = None
         self.have_had_models = False
-        self._workspace = workspace
+        self.begun = asyncio.Event()
+        self.stopping = asyncio.Event()
         self._settings = settings
-        self.readiness = readiness
         self._book: dict[str, SharedModel] = {}
         self._turn = asyncio.Lock()
         self._next_reload: asyncio.Task[None] | None = None
-        self._watch = ModelWatch(readiness, in_turn=True, heard=self._hear)
         self._restoring: set[asyncio.Task[None]] = set()
         self._ports: Sequence[tuple[int, int]] = ()
-        self.begun = asyncio.Event()
-        self.stopping = asyncio.Event()
 
     def reserve_ports(self) -> None:
         """Reserves their ports: ``instances`` has them."""
         count = self._settings.instance_count
         allowed = self._settings.safe_port_range
-        self._ports = sockets.model_server_ports(allowed, count, self.children.servers.held)
-        self.instances = instances_on(self._ports, self._workspace)
+        self._ports = sockets.model_server_ports(allowed, count, self.held)
+        self.states.expect(instances_on(self._ports, self.workspace), {})
 
-    async def start(self, request: ServeRequest) -> None:
-        """Starts them without a model; returns once they answer."""
+    async def start(self, request: ServeRequest, children: StackChildren) -> None:
+        """Starts them without a model, as ``children``; returns once they answer."""
         settings = self._settings
-        workspace = self._workspace
+        workspace = self.workspace
         host = await asyncio.to_thread(resources_on, self._ports, request, settings, settings.extra_args)
         for path, text in files_of_model_servers((), settings, workspace, host.monitoring).items():
             path.write_text(text)
         for instance in self.instances:
             spec = model_server_process(instance, settings, workspace, host, script=True, models=0)
-            self.children.servers.processes.append(self.children.start(spec))
+            self.processes.append(children.start(spec))
         if open_ports := open_to_the_outside(host.model_server, self.instances, script=True):
             log.info("%s", open_ports)
         self.metrics_path = host.monitoring.path
-        self._watch.expect(self.instances, {})
         await self._until_reached()
         self.begun.set()
 
-    def loaded(self) -> frozenset[int]:
-        """The instances on which every loaded model is available."""
-        away = set(self.readiness.unreachable)
-        if self.readiness.disturbed.is_set():  # else all of them are
-            away |= {servable.instance for servable in self.readiness.lacking()}
-        return frozenset(each.index for each in self.instances) - away
-
-    def memory_of(self, names: Iterable[str]) -> int:
+    def memory_of(self, models: Iterable[ServedModel]) -> int:
         """Approximate memory that the loads of these models have added; concurrent loads share it."""
-        return sum(self._book[name].memory_bytes for name in names if name in self._book)
+        return sum(each.memory_bytes for each in self._entries(models))
 
     async def add(self, models: Sequence[ServedModel]) -> None:
         """Returns once every model is available. Raises ModelLoadError with the model server's reason.
 
         A caller that is cancelled, or fails, must `leave` with the models.
         """
-        names = [model.name for model in models]
+        if not models:
+            return
         added = [SharedModel(model) for model in models]
         self._book.update((each.model.name, each) for each in added)
         before_bytes = self._memory()
@@ -178,12 +159,12 @@ class SharedServers:
                 refused = error
             except UpstreamUnavailable as error:
                 log.debug("%s", error)  # it gets all models when it is up again
-            await self._watch.until(
+            await self.states.until(
                 lambda: all(self._is_available(model, refused) for model in models),
-                names,
+                [model.name for model in models],
             )
 
-        await while_watched(load(), self.watch(names))
+        await while_watched(load(), self.watch(models))
         for each in added:
             if each.lost.done():  # at the last moment
                 raise each.lost.result()
@@ -195,31 +176,35 @@ class SharedServers:
         for each in added:
             each.state = SharedState.LOADED
             each.memory_bytes = grown_bytes // loads
-            name = each.model.name
-            versions = each.model.versions
-            self.readiness.expect_more(self.instances, name, versions, time.monotonic() - began)
+            self.states.expect_more(each.model.name, each.model.versions, time.monotonic() - began)
 
-    async def watch(self, names: Iterable[str]) -> None:
+    async def watch(self, models: Sequence[ServedModel]) -> None:
         """Runs while these models may be asked. Raises ModelLoadError if one failed after a restart."""
-        lost = [self._book[name].lost for name in names]
+        lost = [each.lost for each in self._entries(models)] or [asyncio.Future[ModelLoadError]()]
         done, _ = await asyncio.wait(lost, return_when=asyncio.FIRST_COMPLETED)
         for reason in done:
             raise reason.result()
 
-    async def leave(self, names: Iterable[str]) -> None:
+    async def leave(self, models: Iterable[ServedModel]) -> None:
         """Returns once no model server has any of these models, or once all of them are about to end."""
-        names = [name for name in names if name in self._book]
-        sent = [name for name in names if self._book[name].state is not SharedState.WANTED]
-        for name in names:
-            self._book[name].state = SharedState.LEAVING
-            self.readiness.forget(name)
+        leaving = self._entries(models)
+        sent = [each.model.name for each in leaving if each.state is not SharedState.WANTED]
+        for each in leaving:
+            each.state = SharedState.LEAVING
+            self.states.forget(each.model.name)
         if sent:
             await unless_set(self.stopping, self._until_gone(sent))
-        for name in names:
-            del self._book[name]
+        for each in leaving:
+            del self._book[each.model.name]
 
-    def _note_death(self, ended: ChildProcess) -> None:
+    def _entries(self, models: Iterable[ServedModel]) -> Sequence[SharedModel]:
+        """Those of these models that were added: another archive may have had a model of the same name."""
+        found = ((model, self._book.get(model.name)) for model in models)
+        return [entry for model, entry in found if entry is not None and entry.model is model]
+
+    def note_death(self, ended: ChildProcess) -> None:
         """Drops the models that an ended one may have been loading; it needs all others again."""
+        super().note_death(ended)
         for each in self._book.values():
             if each.state is SharedState.LOADING:
                 each.state = SharedState.LEAVING
@@ -258,11 +243,11 @@ class SharedServers:
                 await self._take_up()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GONE_SECONDS):
-                    await self._watch.until(are_gone, names)
+                    await self.states.until(are_gone, names)
                     return
 
     def _memory(self) -> int:
-        return sum(own_memory_of_tree(server.pid) for server in self.children.servers.processes if server.pid)
+        return sum(own_memory_of_tree(server.pid) for server in self.processes if server.pid)
 
     async def _take_up(self) -> None:
         """Returns once a reload that began after this call has ended, one for all who wait.
@@ -294,11 +279,11 @@ class SharedServers:
         async def reload_one(index: int) -> None:
             """Reloads one; it is restarted if it takes longer than any load may."""
             try:
-                work = partial(reload, self._workspace.grpc_socket(index), config, seconds)
+                work = partial(reload, self.workspace.grpc_socket(index), config, seconds)
                 await in_daemon_thread(work, "reload")
             except UpstreamTimeout:
                 log.error("model server %d has been loading for %g s: starting it again", index, seconds)  # noqa: TRY400
-                self.children.servers.processes[index].signal_group(signal.SIGKILL)
+                self.processes[index].signal_group(signal.SIGKILL)
 
         reloads = (reload_one(instance.index) for instance in self.instances)
         results = await asyncio.gather(*reloads, return_exceptions=True)
@@ -307,13 +292,9 @@ class SharedServers:
         for failure in sorted(failures, key=lambda error: isinstance(error, UpstreamUnavailable)):
             raise failure
 
-    async def keep_watching(self) -> None:
-        """Keeps the run's readiness up to date; never returns."""
-        await self._watch.forever()
-
     async def _until_reached(self) -> None:
         """Returns once every model server answers."""
-        await self._watch.until(lambda: not self.readiness.unreachable, ("",))
+        await self.states.until(lambda: not self.states.unreachable, ("",))
 
     def _hear(self, name: str, states: States) -> None:
         """Notes that a model has failed, if a model server says so."""
@@ -327,7 +308,7 @@ class SharedServers:
 
     def _told(self, instance: Instance, name: str) -> States | None:
         """The states of a model of which this instance has told last; None if it has not."""
-        return self.readiness.reported.get((instance.index, name))
+        return self.states.reported.get((instance.index, name))
 
     def _is_available(self, model: ServedModel, refused: ModelLoadError | None) -> bool:
         """True if every version is, everywhere. Raises ``refused`` if a model server does not know it."""

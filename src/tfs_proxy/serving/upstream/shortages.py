@@ -10,8 +10,15 @@ import re
 import signal
 from typing import Final
 
-from tfs_proxy.values.errors import ModelLoadError, ModelServerEnded, ScriptLoadError
-from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.values.errors import (
+    LoadFailed,
+    ModelLoadError,
+    ModelServerEnded,
+    NotEnoughResources,
+    ScriptLoadError,
+    TfsProxyError,
+)
+from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_text
 
 SHORTAGES: Final = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Errors that say a lack of disk, memory or files."""
@@ -73,7 +80,25 @@ def raised_by_shortage(error: BaseException | None) -> bool:
     return any(kind is MemoryError or kind.__name__ in SHORTAGE_CLASSES for kind in type(error).__mro__)
 
 
-def caused_by_shortage(error: BaseException) -> bool:
+def load_failure(error: BaseException) -> TfsProxyError:
+    """The error for the client of a load: ``error`` itself if its class has an HTTP status.
+
+    NotEnoughResources for any sign of a shortage, in the error or its causes; LoadFailed if
+    the model server died, or for an error from outside this package.
+    """
+    if isinstance(error, NotEnoughResources):
+        return error
+    text = str(error) or type(error).__name__
+    if _is_by_shortage(error):
+        return NotEnoughResources(text)
+    if isinstance(error, ModelLoadError) and error.ended_with is not None:
+        return LoadFailed(text)
+    if isinstance(error, TfsProxyError):
+        return error
+    return LoadFailed(text if isinstance(error, OSError) else INTERNAL_ERROR)
+
+
+def _is_by_shortage(error: BaseException) -> bool:
     """True if the error of a load says that something is short, or one that it was raised from or in."""
     seen: set[int] = set()
     following: BaseException | None = error

@@ -9,12 +9,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfs_proxy.model.report.prepare import Prepared
-from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.host.processes import before_exec
-from tfs_proxy.run.model_states import ModelWatch
+from tfs_proxy.run.model_states import ModelStates
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, plan_processes
 from tfs_proxy.run.plan import ProcessPlan
-from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.serving.upstream.grpc_channels import GrpcCalls
 from tfs_proxy.serving.upstream.interface import ModelAnswer
 from tfs_proxy.settings.settings import inherited_environment
@@ -80,11 +78,10 @@ def _running(planned: ProcessPlan, log: Path) -> Iterator[None]:
 
 
 async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    readiness = Readiness(Heartbeats())
     deployment = planned.deployment
-    watch = ModelWatch(readiness)
-    watch.expect(deployment.instances, deployment.models)
-    watching = asyncio.create_task(watch.until_available())
+    states = ModelStates()
+    states.expect(deployment.instances, deployment.models)
+    watching = asyncio.create_task(states.until_available())
     deadline = asyncio.get_running_loop().time() + deployment.times.load_seconds
     while not watching.done():
         await asyncio.wait({watching}, timeout=LOOK_SECONDS)
@@ -97,10 +94,5 @@ async def _until_loaded(planned: ProcessPlan, process: "subprocess.Popen[bytes]"
             )
         if asyncio.get_running_loop().time() > deadline:
             watching.cancel()
-            raise StartTimeout(
-                f"not loaded within {deployment.times.load_seconds:g} s: {readiness.missing()}."
-            )
+            raise StartTimeout(f"not loaded within {deployment.times.load_seconds:g} s: {states.missing()}.")
     watching.result()
-    failure = readiness.failure()
-    if failure:
-        raise ModelLoadError(f"{failure}.")

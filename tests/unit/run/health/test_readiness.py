@@ -9,8 +9,8 @@ import pytest
 
 from support.clock import Clock
 from tfs_proxy.run.heartbeats import Heartbeats
-from tfs_proxy.run.model_states import MISSES, ModelWatch
-from tfs_proxy.run.readiness import Readiness, ServableState, StackState, read_status
+from tfs_proxy.run.model_states import MISSES, ModelStates, ServableState, read_status
+from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.values.deployment import Instance, WorkerPhase, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -25,9 +25,9 @@ def serving(pid: int, **more: Any) -> WorkerState:
 
 def health_of(versions: dict[str, list[int]], clock: Clock) -> Readiness:
     """A run that serves ``versions`` on one instance; without models there is none."""
-    readiness = Readiness(Heartbeats(clock=clock))
-    readiness.expect([INSTANCE] if versions else [], versions)
-    return readiness
+    states = ModelStates()
+    states.expect([INSTANCE] if versions else [], versions)
+    return Readiness(Heartbeats(clock=clock), states)
 
 
 def test_every_version_must_be_available_and_a_worker_alive() -> None:
@@ -40,12 +40,12 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
     assert "no worker" in str(readiness.reason())
     readiness.heartbeats.hear(serving(17))
     assert "does not answer" in str(readiness.reason())
-    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING", "the first try failed")})
-    assert (readiness.reason(), readiness.failure()) == (
+    readiness.states.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING", "the first try failed")})
+    assert (readiness.reason(), readiness.states.failure()) == (
         "model a version 2 is LOADING: the first try failed",
         None,
     )
-    readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    readiness.states.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
     assert readiness.reason() is None
 
 
@@ -54,22 +54,22 @@ def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> N
     readiness = health_of({"a": []}, Clock())
     unloaded, broken = ServableState("END"), ServableState("END", "no such op")
 
-    readiness.note(0, "a", {})
+    readiness.states.note(0, "a", {})
     assert readiness.missing() == "model a is not loaded: the model server has found no version of it"
     assert (
         readiness.reason() == "starting; model a is not loaded: the model server has found no version of it"
     )
-    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    readiness.states.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
     assert readiness.missing() is None
-    readiness.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
+    readiness.states.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
     assert readiness.missing() == "model a is LOADING"
-    readiness.note(0, "a", {1: AVAILABLE, 2: broken})
-    assert (readiness.missing(), readiness.failure()) == (None, None)
-    readiness.note(0, "a", {1: unloaded, 2: broken})
-    assert readiness.failure() == "model a can't be loaded: no such op"
-    readiness.note(0, "a", {1: unloaded})
+    readiness.states.note(0, "a", {1: AVAILABLE, 2: broken})
+    assert (readiness.missing(), readiness.states.failure()) == (None, None)
+    readiness.states.note(0, "a", {1: unloaded, 2: broken})
+    assert readiness.states.failure() == "model a can't be loaded: no such op"
+    readiness.states.note(0, "a", {1: unloaded})
     assert readiness.missing() is None
-    readiness.lose(0)
+    readiness.states.lose(0)
     assert "does not answer" in str(readiness.missing())
 
 
@@ -101,10 +101,10 @@ def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
 @pytest.mark.parametrize("turns", range(6))
 def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
     async def ended() -> bool:
-        readiness = Readiness(Heartbeats())
-        watching = asyncio.create_task(ModelWatch(readiness).forever())
+        states = ModelStates()
+        watching = asyncio.create_task(states.forever())
         await asyncio.sleep(0.01)
-        readiness.disturbed.set()
+        states.disturbed.set()
         for _ in range(turns):
             await asyncio.sleep(0)
         watching.cancel()
@@ -124,13 +124,12 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
         raise UpstreamTimeout("no answer in time")
 
     async def watched() -> str | None:
-        readiness = Readiness(Heartbeats())
-        watch = ModelWatch(readiness, get=busy, answers=lambda _, _seconds: answers_grpc)
-        watch.expect([INSTANCE], {"m": [1]})
-        readiness.note(INSTANCE.index, "m", {1: AVAILABLE})
+        states = ModelStates(get=busy, answers=lambda _, _seconds: answers_grpc)
+        states.expect([INSTANCE], {"m": [1]})
+        states.note(INSTANCE.index, "m", {1: AVAILABLE})
         for _ in range(MISSES):
-            await watch.refresh(["m"])
-        return readiness.missing()
+            await states.refresh(["m"])
+        return states.missing()
 
     missing = asyncio.run(watched())
     assert missing is None if answers_grpc else "does not answer" in str(missing)

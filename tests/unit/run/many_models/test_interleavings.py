@@ -8,12 +8,12 @@ import os
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import pytest
 
 from support.fake_stacks import FakeStack, Fleet, Part
 from support.virtual_time import run_in_virtual_time
-from tfs_proxy.run.many_models.model import Model
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
@@ -158,7 +158,7 @@ async def play(scene: Scene) -> None:
     assert scene.fleet.faults == []
 
 
-async def end(scene: Scene, listed: tuple[Model, ...]) -> None:
+async def end(scene: Scene, listed: tuple[Any, ...]) -> None:
     """More calls, and the drain in the midst of them."""
     late = [asyncio.ensure_future(scene.registry.load(f"late{number}", "/late")) for number in range(2)]
     await asyncio.sleep(scene.seconds())

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tfs_proxy.run.many_models.model import load_failure
+from tfs_proxy.serving.upstream.shortages import load_failure
 from tfs_proxy.values import errors
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error

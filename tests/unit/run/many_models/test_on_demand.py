@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from support.fake_stacks import Fleet, Part, admit_all
 from support.waiting import wait_until
+from tfs_proxy.run.many_models.admission import ModelUse
 from tfs_proxy.run.many_models.archives import LocalArchives, ModelFolder, model_folder
-from tfs_proxy.run.many_models.model_stacks import ModelUse
 from tfs_proxy.run.many_models.models import ModelRegistry
 from tfs_proxy.run.many_models.on_demand import OnDemandModels, least_recently_used
 from tfs_proxy.values.errors import ModelLoadError, NotEnoughResources, TfsProxyError, UnknownModel

@@ -8,8 +8,8 @@ import pytest
 
 from support.fake_stacks import DIED, Fleet, Part, admit_all
 from support.virtual_time import run_in_virtual_time
-from tfs_proxy.run.many_models.model import BACKOFF
 from tfs_proxy.run.many_models.models import ModelRegistry
+from tfs_proxy.run.process import Backoff
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import ModelNotReady
 
@@ -53,7 +53,7 @@ def test_a_model_that_dies_is_started_again(caplog: pytest.LogCaptureFixture) ->
         await asyncio.sleep(200)
         assert listed(registry) == [("a", URL, StackState.READY, "")]
         assert registry.counts.restarts == {"a": 8}
-        await asyncio.sleep(BACKOFF.healthy_seconds)
+        await asyncio.sleep(Backoff().healthy_seconds)
         fleet.kill("a")
         await asyncio.sleep(0.1)
 
