@@ -321,7 +321,6 @@ class Children(ABC):
         self.deaths = deaths
         self.devices = Devices()
         self._tick = tick
-        self._tick_seconds = TICK_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
         self.stirred = asyncio.Event()
 
@@ -353,19 +352,15 @@ class Children(ABC):
         """Names of those that are being restarted."""
         return frozenset(child.name for child in self.in_start_order() if self._is_down(child))
 
-    def look_every(self, seconds: float) -> None:
-        """Looks at the processes no more often than this."""
-        self._tick_seconds = seconds
-
     async def watch_during(self, work: Awaitable[None]) -> None:
         """Awaits ``work``. Raises StopServing as soon as a process gives up."""
 
         async def until_one_gives_up() -> None:
-            pause_seconds = self._tick_seconds
+            pause_seconds = TICK_SECONDS
             while True:
                 self.stirred.clear()
                 longer_seconds = min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
-                pause_seconds = self._tick_seconds if self._look() else longer_seconds
+                pause_seconds = TICK_SECONDS if self._look() else longer_seconds
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_seconds):
                         await self.stirred.wait()

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.run.control_api import Answer, ControlApi
-from tfs_proxy.run.heartbeats import Heartbeats, WorkerCounts
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.model_servers import ArchiveServers, ModelServers
 from tfs_proxy.run.nginx import config as nginx
@@ -22,7 +21,6 @@ from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archiv
 from tfs_proxy.run.plan import HostResources, ProcessPlan
 from tfs_proxy.run.process import Spawn, Tick, spawn
 from tfs_proxy.run.programs import gunicorn, packages
-from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.run import RunHost
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.settings import Settings
@@ -33,8 +31,6 @@ from tfs_proxy.values.layout import Workspace
 log = logging.getLogger(__name__)
 
 INSTALLING = "starting: installing packages"
-ONE_OF_MANY_TICK_SECONDS = 0.25
-"""Interval in which one of several stacks looks at its processes: each look takes 0.1 ms."""
 
 
 class StackHost(Struct, frozen=True):
@@ -72,18 +68,16 @@ class Stack:
         self.workspace = workspace
         self.name = name
         self.packages: packages.Installed | None = None
-        own_servers = ArchiveServers(workspace)
-        self.servers = common or own_servers
-        heartbeats = heartbeats_of(settings, host.run.counts)
-        self.readiness = Readiness(heartbeats, self.servers.states, self._down)
         self.children = StackChildren(
-            self.readiness,
-            own_servers,
+            settings,
+            common or ArchiveServers(workspace),
             workspace,
-            host.run.deaths,
+            host.run,
+            common=common is not None,
             own_exit_status=request.flags is not None,
             tick=host.tick,
         )
+        self.readiness = self.children.readiness
         self.prepared: Prepared | None = None
         self.planned: ProcessPlan | None = None
         self._host = host
@@ -96,6 +90,10 @@ class Stack:
     @property
     def deployment(self) -> Deployment | None:
         return None if self.planned is None else self.planned.deployment
+
+    @property
+    def servers(self) -> ModelServers:
+        return self.children.servers
 
     @property
     def has_workers(self) -> bool:
@@ -119,9 +117,6 @@ class Stack:
         workspaces = {self.workspace.root, self.servers.workspace.root}
         return frozenset(workspaces if self.packages is None else workspaces | {self.packages.folder.parent})
 
-    def _down(self) -> frozenset[str]:
-        return self.children.down() | self._host.run.front.down()
-
     async def open_archive(self, before: Prepared | None = None) -> Prepared:
         """Finds out what is served, and sizes for it; raises as `run.opening.open_archive` does."""
         self.readiness.steps.begin("starting: opening the model archive")
@@ -138,7 +133,6 @@ class Stack:
         self._packages_before = former.packages
         fit = await former.servers.fit(prepared)
         if fit:
-            self.servers = former.servers
             self.children.adopt(former.children)
         return fit
 
@@ -210,8 +204,6 @@ class Stack:
 
     def begin_serving(self) -> None:
         self.readiness.begin_serving()
-        if self.name:
-            self.children.look_every(ONE_OF_MANY_TICK_SECONDS)
         if self.planned is not None:
             for spec in self.planned.model_servers:
                 self.children.devices.log(spec.name, self.planned.gpus)
@@ -263,9 +255,3 @@ class Stack:
         replaced = () if self.packages is None else self.packages.replaced
         script = prepared.served.script
         self.children.start_workers(spec.named(self.name), self._host.spawn_workers, script, replaced)
-
-
-def heartbeats_of(settings: Settings, counts: WorkerCounts) -> Heartbeats:
-    """No worker yet; a hanging call is over its limit before its worker is replaced."""
-    replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    return Heartbeats(settings.gunicorn_workers, replaced_seconds, settings.gunicorn_timeout_seconds, counts)

@@ -7,11 +7,14 @@ import signal
 from contextlib import suppress
 
 from tfs_proxy.model.report.prepare import without_workspace
+from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.host.processes import describe_exit, shell_status
 from tfs_proxy.run.model_servers import ModelServers
-from tfs_proxy.run.process import ChildProcess, Children, Deaths, ProcessSpec, Spawn, Tick
+from tfs_proxy.run.process import ChildProcess, Children, ProcessSpec, Spawn, Tick
 from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.readiness import Readiness, StackState
+from tfs_proxy.run.run import RunHost
+from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import BootFailure
 from tfs_proxy.values.errors import (
     ModelLoadError,
@@ -28,25 +31,34 @@ SPARE_WORKERS = 3
 
 
 class StackChildren(Children):
-    """The model servers ``servers``, which run on ``devices``, and gunicorn.
+    """The model servers, which run on ``devices``, and gunicorn; and how ready they are.
 
-    With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
+    ``servers`` are its own, unless they are ``common`` ones of many stacks. With ``own_exit_status`` a model
+    server that ends during the start ends the run with its exit status.
     """
 
     def __init__(
         self,
-        readiness: Readiness,
+        settings: Settings,
         servers: ModelServers,
         workspace: Workspace,
-        deaths: Deaths,
+        host: RunHost,
         *,
+        common: bool = False,
         own_exit_status: bool = False,
         tick: Tick = lambda: None,
     ) -> None:
-        super().__init__(deaths, tick)
+        super().__init__(host.deaths, tick)
         self.servers = servers
         self.workers: ChildProcess | None = None
-        self.readiness = readiness
+        # A hanging call is over its limit before its worker is replaced.
+        replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
+        heartbeats = Heartbeats(
+            settings.gunicorn_workers, replaced_seconds, settings.gunicorn_timeout_seconds, host.counts
+        )
+        self.readiness = Readiness(heartbeats, servers.states, self.down)
+        self._front = host.front
+        self._model_servers = [] if common else servers.processes
         self._workspace = workspace
         self._own_exit_status = own_exit_status
         self._replaced: tuple[str, ...] = ()
@@ -56,6 +68,7 @@ class StackChildren(Children):
     def adopt(self, former: "StackChildren") -> None:
         """Uses the model servers of another stack, and looks at its own whenever one of these ends."""
         self.servers = former.servers
+        self._model_servers = former.servers.processes
         self.stirred = former.stirred
         self.readiness.rely_on(former.servers.states)
 
@@ -80,7 +93,10 @@ class StackChildren(Children):
             await self.workers.stop(seconds)
 
     def in_start_order(self) -> list[ChildProcess]:
-        return [*self.servers.processes, *filter(None, [self.workers])]
+        return [*self._model_servers, *filter(None, [self.workers])]
+
+    def down(self) -> frozenset[str]:
+        return super().down() | self._front.down()
 
     def _look(self) -> bool:
         self._note_failed_worker()
@@ -93,8 +109,8 @@ class StackChildren(Children):
                     continue
             heartbeats.drop(pid)
         soon = super()._look()
-        readiness = self.readiness
-        return soon or readiness.state is not StackState.READY or readiness.states.disturbed.is_set()
+        is_disturbed = bool(self._model_servers) and self.readiness.states.disturbed.is_set()
+        return soon or is_disturbed or self.readiness.state is not StackState.READY
 
     def _may_restart(self, child: ChildProcess) -> bool:
         """A model server or a script that fails during the start is not restarted."""

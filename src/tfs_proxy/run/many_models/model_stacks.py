@@ -246,15 +246,15 @@ class ModelStacks:
     async def admit(self, name: str, url: str) -> None:
         """Raises NotEnoughResources if the model does not fit into the memory that is left."""
         size = await in_daemon_thread(partial(bytes_on_disk, Path(url)), "size")
-        started = {stack.name for stack in self._stacks if stack.state is not StackState.STARTING}
-        taken = {stack.name: stack.memory_bytes for stack in self._stacks}
+        loading = {stack.name: stack for stack in self._stacks if stack.state is StackState.STARTING}
+        loaded = {stack.name for stack in self._stacks} - loading.keys()
         occupancy = Occupancy(
             tuple(self._measured),
             # Models that were admitted and have no stack at this moment were promised their memory, too.
             [
-                StackMemory(promised, taken.get(each, 0))
+                StackMemory(promised, loading[each].memory_bytes if each in loading else 0)
                 for each, promised in self._sizes.items()
-                if each not in {name, *started}
+                if each not in {name, *loaded}
             ],
             memory_left(),
             0 if self._servers.have_had_models else MODEL_SERVER_BYTES,

@@ -42,7 +42,6 @@ from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run import Run, RunHost, Stacks, Versions
 from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.run.scraping import OutsideMetrics
-from tfs_proxy.run.stack import heartbeats_of
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.parsers import check_ports
 from tfs_proxy.settings.settings import Settings
@@ -127,11 +126,7 @@ class ManyModels(Stacks):
         self._records.set_models(KnownModels(None, {}))
         self._zygote = Zygote(settings, host.workspace, request.environ)
         self._servers = SharedServers(settings, host.workspace)
-        heartbeats = heartbeats_of(settings, host.counts)
-        self._readiness = Readiness(heartbeats, self._servers.states, self._down)
-        self.children = StackChildren(
-            self._readiness, self._servers, host.workspace, host.deaths, tick=self._route_grpc
-        )
+        self.children = StackChildren(settings, self._servers, host.workspace, host, tick=self._route_grpc)
         self._deployment: Deployment | None = None
         self._listener = unbound()
         stacks = self._stacks = ModelStacks(settings, request, host, self._zygote.spawn, self._servers)
@@ -164,7 +159,7 @@ class ManyModels(Stacks):
 
     @property
     def readiness(self) -> Readiness:
-        return self._readiness
+        return self.children.readiness
 
     @property
     def deployment(self) -> Deployment | None:
@@ -180,9 +175,6 @@ class ManyModels(Stacks):
     def _served_names(self) -> Collection[str] | None:
         names = [name for model in self._registry.all() for name in model.served]
         return names if self._settings.rest_api else None
-
-    def _down(self) -> frozenset[str]:
-        return self.children.down() | self._front.down()
 
     def _route_grpc(self) -> None:
         """Sends gRPC calls to those model servers that have all models: one that restarts has none."""

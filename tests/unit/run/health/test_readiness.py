@@ -10,7 +10,7 @@ import pytest
 from support.clock import Clock
 from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.model_states import MISSES, ModelStates, ServableState, read_status
-from tfs_proxy.run.readiness import Readiness, StackState
+from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.values.deployment import Instance, WorkerPhase, WorkerState
 from tfs_proxy.values.errors import UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -23,54 +23,55 @@ def serving(pid: int, **more: Any) -> WorkerState:
     return WorkerState(pid, WorkerPhase.SERVES, **more)
 
 
-def health_of(versions: dict[str, list[int]], clock: Clock) -> Readiness:
-    """A run that serves ``versions`` on one instance; without models there is none."""
+def health_of(versions: dict[str, list[int]]) -> Readiness:
+    """A run that serves ``versions`` on one instance."""
     states = ModelStates()
-    states.expect([INSTANCE] if versions else [], versions)
-    return Readiness(Heartbeats(clock=clock), states)
+    states.expect([INSTANCE], versions)
+    return Readiness(Heartbeats(), states)
 
 
 def test_every_version_must_be_available_and_a_worker_alive() -> None:
     """One missing version, worker or process is enough for a reason."""
-    clock = Clock()
-    readiness = health_of({"a": [1, 2]}, clock)
+    readiness = health_of({"a": [1, 2]})
+    states = readiness.states
 
     assert readiness.reason() == "starting"
-    readiness.state = StackState.READY
+    readiness.begin_serving()
     assert "no worker" in str(readiness.reason())
     readiness.heartbeats.hear(serving(17))
     assert "does not answer" in str(readiness.reason())
-    readiness.states.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING", "the first try failed")})
-    assert (readiness.reason(), readiness.states.failure()) == (
+    states.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING", "the first try failed")})
+    assert (readiness.reason(), states.failure()) == (
         "model a version 2 is LOADING: the first try failed",
         None,
     )
-    readiness.states.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    states.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
     assert readiness.reason() is None
 
 
 def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> None:
     """A new version may load or fail beside it; a model that was taken away as asked is not missed."""
-    readiness = health_of({"a": []}, Clock())
+    readiness = health_of({"a": []})
+    states = readiness.states
     unloaded, broken = ServableState("END"), ServableState("END", "no such op")
 
-    readiness.states.note(0, "a", {})
-    assert readiness.missing() == "model a is not loaded: the model server has found no version of it"
+    states.note(0, "a", {})
+    assert states.missing() == "model a is not loaded: the model server has found no version of it"
     assert (
         readiness.reason() == "starting; model a is not loaded: the model server has found no version of it"
     )
-    readiness.states.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
-    assert readiness.missing() is None
-    readiness.states.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
-    assert readiness.missing() == "model a is LOADING"
-    readiness.states.note(0, "a", {1: AVAILABLE, 2: broken})
-    assert (readiness.missing(), readiness.states.failure()) == (None, None)
-    readiness.states.note(0, "a", {1: unloaded, 2: broken})
-    assert readiness.states.failure() == "model a can't be loaded: no such op"
-    readiness.states.note(0, "a", {1: unloaded})
-    assert readiness.missing() is None
-    readiness.states.lose(0)
-    assert "does not answer" in str(readiness.missing())
+    states.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    assert states.missing() is None
+    states.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
+    assert states.missing() == "model a is LOADING"
+    states.note(0, "a", {1: AVAILABLE, 2: broken})
+    assert (states.missing(), states.failure()) == (None, None)
+    states.note(0, "a", {1: unloaded, 2: broken})
+    assert states.failure() == "model a can't be loaded: no such op"
+    states.note(0, "a", {1: unloaded})
+    assert states.missing() is None
+    states.lose(0)
+    assert "does not answer" in str(states.missing())
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
     async def watched() -> str | None:
         states = ModelStates(get=busy, answers=lambda _, _seconds: answers_grpc)
         states.expect([INSTANCE], {"m": [1]})
-        states.note(INSTANCE.index, "m", {1: AVAILABLE})
+        states.note(0, "m", {1: AVAILABLE})
         for _ in range(MISSES):
             await states.refresh(["m"])
         return states.missing()

@@ -8,7 +8,6 @@ import os
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -154,12 +153,13 @@ async def play(scene: Scene) -> None:
     assert scene.registry.all() == listed
     if scene.limit is not None:
         assert scene.fleet.most_names <= scene.limit
-    await end(scene, listed)
+    await end(scene)
     assert scene.fleet.faults == []
 
 
-async def end(scene: Scene, listed: tuple[Any, ...]) -> None:
+async def end(scene: Scene) -> None:
     """More calls, and the drain in the midst of them."""
+    listed = scene.registry.list()
     late = [asyncio.ensure_future(scene.registry.load(f"late{number}", "/late")) for number in range(2)]
     await asyncio.sleep(scene.seconds())
     await asyncio.gather(scene.registry.close(), scene.registry.close())
