@@ -22,6 +22,12 @@ log = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(first_seconds=0.5, longest_seconds=30.0)
 """Pauses between the starts of a stack, which is started as often as it takes."""
 
+Launch = Callable[[str, str], ModelStack]
+"""Makes the stack of a model from its name and its url, which is a local path; `start` does the rest."""
+
+Admit = Callable[[str, str], Awaitable[None]]
+"""Raises NotEnoughResources if the model of this name and url does not fit; called just before its start."""
+
 OUTCOMES = {
     400: "not_servable",
     404: "not_found",
@@ -68,8 +74,8 @@ class Model:
         name: str,
         url: str,
         *,
-        launch: Callable[[], ModelStack],
-        admit: Callable[[], Awaitable[None]],
+        launch: Launch,
+        admit: Admit,
         counts: LoadCounts,
         ended: "Callable[[Model], None]",
         after: "Model | None",
@@ -190,10 +196,10 @@ class Model:
         await asyncio.sleep(pause_seconds)
         if is_load:
             await self._former_is_gone()
-            await self._admit()
+            await self._admit(self.name, self.url)
         else:
             self._counts.restarts[self.name] += 1
-        self._stack = self._launch()
+        self._stack = self._launch(self.name, self.url)
         await self._stack.start()
         self._ready_at = _now()
         self.reason = ""

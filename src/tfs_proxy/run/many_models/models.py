@@ -3,13 +3,11 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, KeysView
-from functools import partial
+from collections.abc import Iterator, KeysView
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.run.many_models.model import LoadCounts, Model
-from tfs_proxy.run.many_models.model_stacks import ModelStack
+from tfs_proxy.run.many_models.model import Admit, Launch, LoadCounts, Model
 from tfs_proxy.run.readiness import StackState
 from tfs_proxy.values.errors import (
     AlreadyLoaded,
@@ -21,12 +19,6 @@ from tfs_proxy.values.errors import (
 )
 
 DRAINING = "stopping: all models are being unloaded"
-
-Launch = Callable[[str, str], ModelStack]
-"""Makes the stack of a model from its name and its url, which is a local path; `start` does the rest."""
-
-Admit = Callable[[str, str], Awaitable[None]]
-"""Raises NotEnoughResources if the model of this name and url does not fit; called just before its start."""
 
 
 class ModelRegistry:
@@ -75,10 +67,14 @@ class ModelRegistry:
                 del self._current[name]
                 self.counts.restarts.pop(name, None)
 
-        launch = partial(self._launch, name, url)
-        admit = partial(self._admit, name, url)
         model = self._current[name] = Model(
-            name, url, launch=launch, admit=admit, counts=self.counts, ended=forget, after=before
+            name,
+            url,
+            launch=self._launch,
+            admit=self._admit,
+            counts=self.counts,
+            ended=forget,
+            after=before,
         )
         self._tasks[model] = asyncio.create_task(model.live(), name=f"model {name}")
         await model.loaded()
