@@ -15,6 +15,7 @@ from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.host.processes import describe_exit
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
+from tfs_proxy.run.model_states import ModelStates
 from tfs_proxy.run.pipeline.endpoint import BodyMemory, PipelineEndpoint
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, line_text, planned, show_of_stage
 from tfs_proxy.run.process import ChildProcess, Children, Deaths
@@ -80,7 +81,7 @@ class Row(Stacks):
         self._front = host.front
         self._stages = stages
         self._model_server = model_server
-        self._readiness = Readiness(Heartbeats())
+        self._readiness = Readiness(Heartbeats(), ModelStates())
         self._children = StageChildren(stages, self._readiness, host.deaths, host.front.url)
         self._endpoint = PipelineEndpoint(stages, settings.request_timeout_seconds, host.records.measure)
         self.control_api = ControlApi(
