@@ -7,18 +7,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_TEST := $(VENV)/.ready-test
+READY_DEMO := $(VENV)/.ready-demo
 
 .PHONY: help
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(READY) try-nginx  ## train a small model, serve it, post real images and check the answers
+demo: $(READY_DEMO) try-nginx  ## train a small model, serve it, post real images and check the answers
 	@$(BIN)/python code_examples/digits/train.py
 	@$(BIN)/python code_examples/digits/demo.py
 
 .PHONY: serve
-serve: $(READY) try-nginx  ## serve MODEL=path/to/model.tar.gz (default: the demo's) on PORT=8080
+serve: $(READY_DEMO) try-nginx  ## serve MODEL=path/to/model.tar.gz (default: the demo's) on PORT=8080
 ifndef MODEL
 	@$(BIN)/python code_examples/digits/train.py
 endif
@@ -211,6 +212,10 @@ protos: $(READY)  ## compile src/tfs_proxy/wire/protos/schema/*.proto into the d
 	$(BIN)/ruff format --quiet src/tfs_proxy/wire/protos/schema
 	$(BIN)/ruff check --quiet --fix src/tfs_proxy/wire/protos/schema
 
+.PHONY: demo-archive
+demo-archive: $(READY)  ## train the model that `tfs-proxy demo` serves, and write it and its pictures into the package
+	@$(BIN)/python scripts/demo_archive.py
+
 .PHONY: known-ops
 known-ops: $(READY)  ## write the names of the ops that `check` knows, from the installed TensorFlow
 	$(BIN)/python scripts/known_ops.py
@@ -261,8 +266,12 @@ try-prometheus:
 
 $(READY): requirements.lock pyproject.toml scripts/make-venv
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)
-	@touch $(READY) $(READY_TEST)  # it has the packages of both
+	@touch $(READY) $(READY_TEST) $(READY_DEMO)  # it has the packages of all
 
 $(READY_TEST): requirements.lock pyproject.toml scripts/make-venv
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV) test
 	@touch $(READY_TEST)
+
+$(READY_DEMO): requirements.lock pyproject.toml scripts/make-venv
+	@PYTHON=$(PYTHON) scripts/make-venv $(VENV) embedded scripts scripts-large
+	@touch $(READY_DEMO)

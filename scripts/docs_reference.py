@@ -16,6 +16,7 @@ from tfs_proxy.wire.routes import TABLE, Route
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {
+    "demo": "A first answer without a model of your own: [install](../start/install.md).",
     "serve": "Serve an archive, [many](../how-to/multi-model.md), or a [pipeline](../how-to/pipelines.md).",
     "check": "Say what would be served, and try a script on a request.",
     "ask": "Send a file to a container: [how to](../how-to/ask.md).",

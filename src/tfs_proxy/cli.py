@@ -20,6 +20,7 @@ from tfs_proxy.wire.shortages import ending
 
 LISTED = {
     "serve a model": {
+        "demo": "serve a small model that the package brings, with pictures to send",
         "serve": "serve a model archive over HTTP, or several in a row",
         "check": "report what would be served, and try the script on a request",
         "ask": "send a file to a container: print the answer, or a table of latencies",

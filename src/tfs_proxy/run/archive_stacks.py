@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterator
 
-from tfs_proxy.model.report.first_request import ready_line
+from tfs_proxy.model.report.first_request import picture_request, ready_line
 from tfs_proxy.observe.begun_requests import under_way
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, served_models
@@ -156,7 +156,8 @@ class ArchiveStacks(Stacks):
         stack.begin_serving()
         self._route_grpc()
         self._outside.warm_up()
-        first = prepared.first_request
+        sample = self._request.sample
+        first = prepared.first_request if sample is None else picture_request(sample)
         reach = self._front.reach
         if first.signature:
             reach = f"{reach}, with the signature {first.signature} unless a request names another"

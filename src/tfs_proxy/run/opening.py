@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,6 +47,9 @@ class ServeRequest(Struct, frozen=True):
 
     lay_out: LayOut | None = None
     """Function that makes a folder of a model that is neither an archive nor a folder; None without one."""
+
+    sample: Path | None = None
+    """Picture that the first request sends; None for a request that is made from the signature."""
 
 
 async def open_archive(

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -119,6 +120,11 @@ def _use_of_strings(served: Served, signature: Signature) -> GraphInputs:
     is_text = [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"]
     folder = served.graph_folders.get(served.default_model)
     return known_inputs(folder if is_text or signature.method != PREDICT_METHOD else None)
+
+
+def picture_request(picture: Path) -> FirstRequest:
+    """Make a request with this PNG file."""
+    return _sent(media.PNG, "--data-binary", f"@{picture}")
 
 
 def _sent(content_type: str, *body: str) -> FirstRequest:
