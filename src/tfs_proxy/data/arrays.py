@@ -43,9 +43,9 @@ def batch_of_arrays(
         arrays = dict(zip(signature.inputs, arrays.values(), strict=True))
     takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"
     for name in sorted(arrays.keys() - signature.inputs.keys()):
-        raise BadInput(f'The body has an array "{from_client(name[:100])}"; {takes}.')
+        raise BadInput(f'The body has an array "{from_client(name[:100])}"; {takes}.', (name,))
     for name in sorted(signature.inputs.keys() - arrays.keys()):
-        raise BadInput(f'The body has no array "{name}"; {takes}.')
+        raise BadInput(f'The body has no array "{name}"; {takes}.', (name,))
     for name, spec in signature.inputs.items():
         itemsize = array_type(spec).itemsize
         is_wider = itemsize > arrays[name].itemsize
@@ -72,14 +72,15 @@ def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArra
     takes, taken = _TAKEN[dtype.kind]
     if array.dtype.kind not in taken:
         what = "strings" if array.dtype.kind in "OSU" else array.dtype.newbyteorder("=").name
-        raise BadInput(f"{subject} is {what}, but {spec.dtype} takes {takes}.")
+        raise BadInput(f"{subject} is {what}, but {spec.dtype} takes {takes}.", (spec.name,))
     if dtype.kind in "iu" and array.size and array.dtype != dtype:
         limits = np.iinfo(dtype)
         low = int(array.min())
         high = int(array.max())
         if low < limits.min or high > limits.max:
             odd = low if low < limits.min else high
-            raise BadInput(f"{subject} has {from_client(odd)}, which is out of the range of {spec.dtype}.")
+            text = f"{subject} has {from_client(odd)}, which is out of the range of {spec.dtype}."
+            raise BadInput(text, (spec.name,))
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype).reshape(array.shape)
 

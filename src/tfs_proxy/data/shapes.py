@@ -54,7 +54,7 @@ def fitted(batch: Batch, signature: Signature) -> Batch:
         elif array.ndim > len(spec.shape or ()):
             if batch.records > 1:
                 raise one_record_only(spec, f"{batch.records} records")
-            raise BadInput(_misfit(spec.name, array.shape[1:], spec.shape or ()) + PASSES)
+            raise BadInput(_misfit(spec.name, array.shape[1:], spec.shape or ()) + PASSES, (spec.name,))
     return Batch({**batch.inputs, **bare}, 1, len(whole) == len(batch.inputs)) if bare else batch
 
 
@@ -83,7 +83,7 @@ def held(batch: Batch, signature: Signature) -> Batch:
         sizes = (spec.shape or ())[1:]
         shape = batch.inputs[name].shape
         if any(size is not None for size in sizes) and not fits(shape[1:], sizes):
-            raise BadInput(_misfit(name, shape, spec.shape or ()) + PASSES)
+            raise BadInput(_misfit(name, shape, spec.shape or ()) + PASSES, (name,))
     return batch
 
 
@@ -96,7 +96,8 @@ def one_record_only(spec: TensorSpec, given: str) -> BadInput:
     """Error for a body of several records and an input without an axis that counts them."""
     return BadInput(
         f'The model takes one record a request, since its input "{spec.name}" has shape '
-        f"{shape_text(spec.shape or ())}; the body has {given}."
+        f"{shape_text(spec.shape or ())}; the body has {given}.",
+        (spec.name,),
     )
 
 

@@ -81,13 +81,13 @@ class BodyDecoder:
                     return _held(batch, signature)
                 except BadInput as error:
                     hint = header_hint(as_utf8(body.data, kind), kind) if kind.type == media.CSV else ""
-                    raise BadInput(f"{error}{hint}") from None
+                    raise BadInput(f"{error}{hint}", error.loc) from None
             return decode_examples(body.data, kind, body.budget)
         except NotJson as error:
             if body.content_type:
                 raise
             hint = "There is no Content-Type, which means JSON: send the body's, such as image/jpeg."
-            raise NotJson(f"{error} {hint}") from None
+            raise NotJson(f"{error} {hint}", error.loc) from None
 
     def open_form(self, target: Target, body: Body) -> Body | Batch:
         """The body itself; of a form its only file, or the records of its parts, if they have inputs' names.

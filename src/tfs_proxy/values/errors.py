@@ -1,6 +1,8 @@
 """The exception tree: raised in every room, turned into HTTP or an exit status only at the edges."""
 
 import re
+from collections.abc import Sequence
+from typing import TypedDict
 
 _BEGIN = "\ue000"
 _END = "\ue001"
@@ -11,6 +13,17 @@ _MARKS = str.maketrans("", "", _BEGIN + _END)
 def from_client(text: object) -> str:
     """Mark a client's text in the sentence of a RequestError, so that its ``reason`` leaves the text out."""
     return f"{_BEGIN}{str(text).translate(_MARKS)}{_END}"
+
+
+Place = tuple[int | str, ...]
+"""Way to a value of a body from the outside in: records and elements, counted from 0, and names."""
+
+
+class Fault(TypedDict):
+    """One fault of a body: its place, and a sentence about it."""
+
+    loc: Place
+    msg: str
 
 
 class TfsProxyError(Exception):
@@ -133,9 +146,23 @@ class RequestError(TfsProxyError):
         super().__init__(str(text).translate(_MARKS))
         self.reason = _FROM_CLIENT.sub("…", str(text))
 
+    @property
+    def details(self) -> Sequence[Fault]:
+        """Faults of the body whose places are known."""
+        return ()
+
 
 class BadInput(RequestError):
-    """The client's body or header is malformed."""
+    """The client's body or header is malformed; ``loc`` is the place in the body, () if it is not known."""
+
+    def __init__(self, text: object = "", loc: Place = ()) -> None:
+        super().__init__(text)
+        self.loc = loc
+
+    @property
+    def details(self) -> Sequence[Fault]:
+        """The one fault, if its place is known."""
+        return [{"loc": self.loc, "msg": str(self)}] if self.loc else []
 
 
 class NotJson(BadInput):

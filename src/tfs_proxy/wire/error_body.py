@@ -1,7 +1,9 @@
 """The JSON form of all errors, ``{"error": text}``, and sentences that several programs answer."""
 
 import json
+from collections.abc import Sequence
 
+from tfs_proxy.values.errors import Fault
 from tfs_proxy.values.names import utf8_texts
 
 MODEL_SERVER = "The model server"
@@ -30,9 +32,10 @@ WORKER_DIED = (
 )
 
 
-def error_body(text: str, **more: object) -> bytes:
-    """``{"error": text}`` and ``more`` fields in ASCII, so that any text can be encoded."""
-    return json.dumps(utf8_texts({"error": text, **more})).encode("ascii")
+def error_body(text: str, details: Sequence[Fault] = (), **more: object) -> bytes:
+    """``{"error": text}``, ``details`` if there are any and ``more`` fields, in ASCII for any text."""
+    known = {"details": details} if details else {}
+    return json.dumps(utf8_texts({"error": text, **known, **more})).encode("ascii")
 
 
 def error_text(body: bytes) -> str | None:

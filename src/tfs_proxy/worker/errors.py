@@ -1,4 +1,4 @@
-"""Answers to exceptions: `wire.error_status` has the statuses, and every body is ``{"error": text}``."""
+"""Answers to exceptions: `wire.error_status` has the statuses, and every body an ``error``, a sentence."""
 
 import logging
 from http import HTTPStatus
@@ -23,6 +23,7 @@ from tfs_proxy.values.errors import (
 )
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_body, not_allowed, nothing_here
 from tfs_proxy.wire.error_status import status_of_error
+from tfs_proxy.wire.routes import INVOCATIONS
 from tfs_proxy.worker.body import AnswerBeforeTheEnd, BrokenBody
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,9 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
     if isinstance(error, UpstreamRefused):
         _write(resp, error.status, error.body, "")  # the reason has been noted
     else:
-        _write(resp, status_of(error), error_body(str(error)), error.reason)
+        # The errors of other protocols have their own shapes.
+        details = error.details if req.path == INVOCATIONS.path else ()
+        _write(resp, status_of(error), error_body(str(error), details), error.reason)
     if isinstance(error, (UpstreamUnavailable, UpstreamTimeout, AnswerTooLarge)):
         log.warning("answered %s: %s", resp.status, error)
     if isinstance(error, Overloaded):

@@ -171,7 +171,7 @@ def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
     except UnicodeDecodeError:
         text_in(body)
     except csv.Error as error:
-        raise BadInput(f"Line {reader.line_num} is not CSV: {error}.") from None
+        raise BadInput(f"Line {reader.line_num} is not CSV: {error}.", (reader.line_num - 1,)) from None
 
 
 def _width(spec: TensorSpec) -> int:
@@ -225,7 +225,8 @@ def _decode_rows(
             more = _joined(chunk[0]) or (names if hint and not any(map(_is_value, chunk[0])) else "")
             raise BadInput(
                 f"Row {count + 1} has {width} cells, but {named} columns have a name"
-                f"{_lacks(columns, width)}.{more}"
+                f"{_lacks(columns, width)}.{more}",
+                (count,),
             )
         for name, spec in signature.inputs.items():
             positions = range(width) if columns is None else columns[name]
@@ -264,7 +265,8 @@ def _chunk(
         if len(row) != expected:
             position = count + len(chunk) + 1
             raise BadInput(
-                f"Row {position} has {len(row)} cells, but row 1 has {expected}{_lacks(columns, len(row))}."
+                f"Row {position} has {len(row)} cells, but row 1 has {expected}{_lacks(columns, len(row))}.",
+                (position - 1,),
             )
         chunk.append(row)
         if len(chunk) == CHUNK_ROWS:
@@ -296,7 +298,8 @@ def _typed(
         position = origin[1][odd % shape[1]]
         value = from_client(values[odd])
         raise BadInput(
-            f"Row {row}, column {position + 1}: {value} is out of the range of {spec.dtype}."
+            f"Row {row}, column {position + 1}: {value} is out of the range of {spec.dtype}.",
+            (row - 1, spec.name),
         ) from None
 
 
@@ -331,7 +334,8 @@ def _bad_cell(cell: str, row: int, position: int, spec: TensorSpec, hint: str) -
     what = f"{_shown(cell)} can't be read" if cell.strip() else "the cell is empty"
     return BadInput(
         f"Row {row}, column {position + 1}: {what}: the column takes {dtype_of(spec)[0].value} "
-        f'(input "{spec.name}" is {spec.dtype}).' + (_joined((cell,)) or (hint if may_be_name else ""))
+        f'(input "{spec.name}" is {spec.dtype}).' + (_joined((cell,)) or (hint if may_be_name else "")),
+        (row - 1, spec.name),
     )
 
 

@@ -82,15 +82,21 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
         feature = record.get(spec.name)
         if feature is None:
             names = from_client(", ".join(sorted(record))[:200] or "none")
-            raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names}.')
+            text = f'Record {number} has no feature "{spec.name}"; it has {names}.'
+            raise BadInput(text, (number - 1, spec.name))
         wanted = _wanted(feature, spec, len(records))
         values = feature.values
         # Such records have no type for booleans.
         if spec.dtype == "DT_BOOL" and values.dtype.kind == "i" and bool(np.isin(values, (0, 1)).all()):
             values = values.astype(np.bool_)
-        rows.append(typed(values, spec, subject).reshape(_shape(feature, wanted, subject)))
+        try:
+            rows.append(typed(values, spec, subject).reshape(_shape(feature, wanted, subject)))
+        except BadInput as error:
+            error.loc = (number - 1, spec.name)
+            raise
         if rows[-1].shape != rows[0].shape:
-            raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
+            text = f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}."
+            raise BadInput(text, (number - 1, spec.name))
     if not shapes.is_possible((len(rows), *rows[0].shape)):
         raise BadInput(f'The feature "{spec.name}" of all records together has a shape that no array has.')
     return np.stack(rows)
@@ -198,7 +204,7 @@ def _record(payload: bytes, number: int, budget: MemoryBudget) -> Record:
     try:
         example = Example.FromString(payload)
     except DecodeError:
-        raise BadInput(f"Record {number} is not a serialized tf.Example.") from None
+        raise BadInput(f"Record {number} is not a serialized tf.Example.", (number - 1,)) from None
     features = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind") or "int64_list"
@@ -249,7 +255,7 @@ def _recordio_records(body: bytes, budget: MemoryBudget) -> Iterator[dict[str, F
         try:
             features = list(message.features.items())
         except UnicodeDecodeError:
-            raise BadInput(f"Record {number} has a feature whose name is not UTF-8.") from None
+            raise BadInput(f"Record {number} has a feature whose name is not UTF-8.", (number - 1,)) from None
         yield {
             name: _feature(value, f'Record {number}, feature "{name}",', budget) for name, value in features
         }

@@ -117,6 +117,7 @@ def _value(part: FormPart, number: int, spec: TensorSpec | None, budget: MemoryB
         name = media.shown(part.name)
         text = media.shown(part.data[:100].decode(errors="replace"))
         raise BadInput(
-            f"The part {name} of record {number} is {text}, and no JSON value such as 0.5 or [1, 2]."
+            f"The part {name} of record {number} is {text}, and no JSON value such as 0.5 or [1, 2].",
+            (number - 1, part.name),
         ) from None
     return value

@@ -50,7 +50,8 @@ def examples_of(records: Sequence[Any]) -> Examples:
         raise BadInput("The body has no records.")
     for number, record in enumerate(records, 1):
         if type(record) is not dict:
-            raise BadInput(f"Record {number} is not an object: classify and regress take features by name.")
+            text = f"Record {number} is not an object: classify and regress take features by name."
+            raise BadInput(text, (number - 1,))
     return Examples(tuple(records))
 
 
@@ -67,7 +68,8 @@ def records_of(values: Sequence[Any]) -> Sequence[Any]:
         what = "a list or an object" if containers[odd] else "a plain value"
         raise BadInput(
             f"Element {odd + 1} of the list is {what}, unlike element 1: a list holds either "
-            "the values of one record, or one list or object per record."
+            "the values of one record, or one list or object per record.",
+            (odd,),
         )
     return elements
 
@@ -186,6 +188,7 @@ def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
         except BadInput as error:
             error.args = (f"Document {number}: {error}",)
             error.reason = f"Document {number}: {error.reason}"
+            error.loc = (number - 1, *error.loc)
             raise
     inputs = {name: _joined([part.inputs[name] for part in parts], parts) for name in signature.inputs}
     return Documents(inputs, sum(part.records for part in parts), parts=parts, keys=keys)
@@ -214,6 +217,7 @@ def _joined(arrays: Sequence[npt.NDArray[Any]], parts: Sequence[Batch]) -> npt.N
         if array.shape != (part.records, *arrays[0].shape[1:]):
             raise BadInput(
                 f"Document {number} has a tensor of the shape {list(array.shape)}, unlike those before it: "
-                "send each by itself."
+                "send each by itself.",
+                (number - 1,),
             )
     return np.concatenate(arrays)

@@ -93,7 +93,7 @@ def batch_of(records: Sequence[Any], signature: Signature, *, strict: bool = Fal
             odd = by_name.index(not by_name[0])
             what = "an object" if by_name[odd] else "not an object"
             raise BadInput(
-                f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs."
+                f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs.", (odd,)
             )
         expected = signature.inputs.keys()
         if any(record.keys() != expected for record in records):
@@ -104,10 +104,15 @@ def batch_of(records: Sequence[Any], signature: Signature, *, strict: bool = Fal
             for name in (name for name in record if name not in expected):
                 raise BadInput(
                     f"Record {number} names {_shown(name)}, which is not an input of the model "
-                    f"({_names(signature)}).{_SERVING_HINT if name in {'instances', 'inputs'} else ''}"
+                    f"({_names(signature)}).{_SERVING_HINT if name in {'instances', 'inputs'} else ''}",
+                    (number - 1, name),
                 )
-            missing = ", ".join(f'"{name}"' for name in sorted(expected - record.keys()))
-            raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
+            missing = sorted(expected - record.keys())
+            named = ", ".join(f'"{name}"' for name in missing)
+            raise BadInput(
+                f"Record {number} has no {named}; the model's inputs are {_names(signature)}.",
+                (number - 1, missing[0]),
+            )
         return Batch(
             {
                 name: column([record[name] for record in records], spec, strict=strict)
@@ -149,17 +154,16 @@ def column(values: Sequence[Any], spec: TensorSpec, *, strict: bool = False) -> 
         what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
         if type(flat[odd]) is float and kind is Kind.INTEGER:
             what = "written with a point or an exponent" if flat[odd].is_integer() else "not a whole number"
-        location = _location(odd, len(flat), len(values), spec)
-        raise WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
+        text = f"{_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}"
+        raise _misplaced(text, odd, len(flat), len(values), spec, WrongType)
     if kind is Kind.STRING:
         array = np.empty(len(flat), BYTES)
         for index, value in enumerate(flat):
             try:
                 array[index] = _bytes(value)
             except ValueError as error:
-                raise BadInput(
-                    f"{_location(index, len(flat), len(values), spec)}: {_shown(value)} {error}."
-                ) from None
+                text = f"{_shown(value)} {error}"
+                raise _misplaced(text, index, len(flat), len(values), spec) from None
         return array.reshape(shape)
     return _numbers(flat, given, len(values), spec, dtype).reshape(shape)
 
@@ -173,15 +177,18 @@ def _names(signature: Signature) -> str:
     return ", ".join(sorted(signature.inputs)) or "none"
 
 
-def _location(index: int, size: int, records: int, spec: TensorSpec) -> str:
-    """Place of the value at ``index`` of ``size`` leaves, for an error text."""
-    return f'Record {index * records // size + 1}, input "{spec.name}"'
+def _misplaced(
+    text: str, index: int, size: int, records: int, spec: TensorSpec, kind: type[BadInput] = BadInput
+) -> BadInput:
+    """Error about the value at ``index`` of ``size`` leaves."""
+    record = index * records // size
+    return kind(f'Record {record + 1}, input "{spec.name}": {text}.', (record, spec.name))
 
 
 def _irregular(error: Irregular, records: int, spec: TensorSpec) -> BadInput:
     level = error.elements
     if error.reason is Irregularity.DEEP:
-        return BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.')
+        return BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.', (spec.name,))
     if error.reason is Irregularity.MIXED:
         first = type(level[0]) is list
         odd = next(i for i, value in enumerate(level) if (type(value) is list) != first)
@@ -190,7 +197,7 @@ def _irregular(error: Irregular, records: int, spec: TensorSpec) -> BadInput:
         usual = len(level[0])
         odd = next(i for i, value in enumerate(level) if len(value) != usual)
         what = f"a list of {len(level[odd])} values where the first has {usual}"
-    return BadInput(f"{_location(odd, len(level), records, spec)}: {what}.")
+    return _misplaced(what, odd, len(level), records, spec)
 
 
 def _numbers(
@@ -207,11 +214,9 @@ def _numbers(
         try:
             np.array(value, dtype)
         except OverflowError:
-            location = _location(index, len(flat), records, spec)
-            raise BadInput(
-                f"{location}: {_shown(given[index])} is out of the range of {spec.dtype}."
-            ) from None
-    raise BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
+            text = f"{_shown(given[index])} is out of the range of {spec.dtype}"
+            raise _misplaced(text, index, len(flat), records, spec) from None
+    raise BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.', (spec.name,))
 
 
 def _bytes(value: Any) -> bytes:

@@ -100,7 +100,7 @@ class ForDeployment:
             return answer
         note_refusal(explanation.reason)
         said = "" if str(explanation) in words else f" The model server says: {_GRAPH.sub('', words)}"
-        body = error_body(f"{explanation}{said}")
+        body = error_body(f"{explanation}{said}", explanation.details)
         return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
     def _misfit(self, target: Target, sent: Records) -> BadInput | None:

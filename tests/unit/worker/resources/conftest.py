@@ -113,10 +113,11 @@ def front(make_front: MakeFront) -> Front:
 
 
 def error_of(result: falcon.testing.Result) -> str:
-    """The text of an error answer, whose whole shape is checked."""
+    """The text of an error answer, whose whole shape is checked: a place in the body has the same text."""
     assert result.headers["content-type"] == "application/json"
     body = json.loads(result.content)
-    assert list(body) == ["error"]
+    assert body.keys() - {"details"} == {"error"}
+    assert all(each == {"loc": each["loc"], "msg": body["error"]} for each in body.get("details", ()))
     assert isinstance(body["error"], str)
     assert "Traceback" not in body["error"]
     text: str = body["error"]

@@ -49,6 +49,42 @@ def test_refusals(front: Front, body: bytes, kind: str, status: int, says: str) 
 FORM = "multipart/form-data; boundary=x"
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "loc"),
+    [
+        ("nonsense", "json", [0]),
+        ('[[1], ["a"]]', "json", [1, "x"]),
+        ('{"instances": [1, "a"]} {"x": 1}', "json", [0, "instances"]),
+        ('{"x": 1}\n{"x": "a"}', "jsonlines", [1, "x"]),
+        ('{"x": 1}\n{"y": 2}', "jsonlines", [1, "y"]),
+        ('{"x": 1}\n{}', "jsonlines", [1, "x"]),
+        ('{"x": 1}\n{"inputs": "a"}', "jsonlines", [1, 0, "x"]),
+        ("x\n1\na\n", "text/csv", [1, "x"]),
+        ("1,2\n1\n", "text/csv", [1]),
+        (example(x=[b"a"]), "x-tfexample", [0, "x"]),
+        (example(y=[1.0]), "x-tfexample", [0, "x"]),
+        (write_npy(np.array(["a"])), "x-npy", ["x"]),
+        (write_npz({"x": np.ones(1), "y": np.ones(1)}), "x-npz", ["y"]),
+        (b'--x\r\nContent-Disposition: form-data; name="x"\r\n\r\na\r\n--x--\r\n', FORM, [0, "x"]),
+    ],
+)
+def test_the_place_of_a_fault(
+    front: Any, error_of: ErrorOf, body: str | bytes, kind: str, loc: list[int | str]
+) -> None:
+    """Records count from 0, before the input."""
+    result = front.post(body, Content_Type=kind if "/" in kind else f"application/{kind}")
+
+    assert (result.status_code, result.json["details"][0]["loc"]) == (400, loc)
+    assert error_of(result)
+
+
+def test_a_fault_of_the_request_has_no_place(front: Any) -> None:
+    """Nor has one of the model server, whose answer goes out as it is."""
+    attributes = {"X_Amzn_SageMaker_Custom_Attributes": "tfs-method=explain"}
+    assert list(front.post("[1]", **attributes).json) == ["error"]
+    assert list(front.post("").json) == ["error"]
+
+
 def _form(*parts: str | tuple[str, bytes], end: bytes = b"--x--\r\n") -> bytes:
     """A form of fields, ``name=value``, and of files with their names and types."""
     written = []
