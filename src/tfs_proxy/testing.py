@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
+from tfs_proxy.data.formats.untyped import sent_body
 from tfs_proxy.model.discover import DiscoveredModel
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.report.served import body_limits, doors_of, look_into
@@ -85,16 +86,19 @@ class LoadedScript:
 
     def post(
         self,
-        body: bytes | str = b"",
+        body: object = b"",
         content_type: str | None = JSON,
         accept: str | None = None,
         custom_attributes: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """``POST /invocations``, with everything that happens between the HTTP server and the answer."""
+        """``POST /invocations``, with everything that happens between the HTTP server and the answer.
+
+        A dict, a list or an object of a class is sent as JSON. Raises TypeError for what JSON can't carry.
+        """
         named = {"Content-Type": content_type, "Accept": accept, CUSTOM_ATTRIBUTES: custom_attributes}
         sent = {name: value for name, value in named.items() if value is not None}
-        data = body.encode() if isinstance(body, str) else body
+        data = sent_body(body, content_type)
         return _call(self._app, _environ("POST", INVOCATIONS.path, data, {**sent, **(headers or {})}))
 
     def health(self) -> str | None:

@@ -38,6 +38,18 @@ def archive(tmp_path: Path) -> Path:
     return pack(tmp_path / "model.tar.gz", files, dict.fromkeys(("a/1", "b/1", "b/2"), model))
 
 
+def test_objects_are_posted_as_json(tmp_path: Path) -> None:
+    """What can't be sent is refused before the script is called."""
+    (tmp_path / "inference.py").write_text("def handler(data, context): return data.read()")
+    with testing.load(tmp_path / "inference.py", signatures=HALF) as script:
+        assert script.post({"x": np.arange(2)}).text == '{"x":[0,1]}'
+        assert script.post([{"x": 1}], None).text == '[{"x":1}]'
+        with pytest.raises(TypeError, match="is sent as JSON, and not as text/csv"):
+            script.post({"x": 1}, "text/csv")
+        with pytest.raises(TypeError, match="not JSON serializable: object"):
+            script.post({"x": object()})
+
+
 def test_an_archive(archive: Path) -> None:
     """Its script answers, the fake model server with zeros of the signature's shapes, one per record."""
     began = time.process_time()  # what it costs here, whatever else the machine does

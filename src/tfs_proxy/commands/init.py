@@ -10,8 +10,8 @@ from tfs_proxy.commands.arguments import interruptible, log_to_stderr
 from tfs_proxy.settings.settings import Settings
 
 DESCRIPTION = """\
-Write a new script into FOLDER: code/inference.py with typed handlers, its test, requirements.txt, an example
-request, and a README with the commands to go on with.
+Write a new script into FOLDER: code/inference.py with annotated handlers, its test, requirements.txt, an
+example request, and a README with the commands to go on with.
 
 With --model, they are made for its default model: the script names its inputs and outputs, the example
 request is one that it takes, and the model is copied into FOLDER, unless it is there. Then
@@ -29,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="MODEL", help="model.tar.gz, folder, s3:// address or model file to write it for"
     )
+    parser.add_argument(
+        "--typed",
+        action="store_true",
+        help="write one handler with a class of a record and one of its answer, by which JSON is checked",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     log_to_stderr("WARNING")
     with interruptible("stopped, and nothing was written"):
-        starter: Starter = init(arguments.folder, arguments.model, Settings.from_env())
+        starter: Starter = init(arguments.folder, arguments.model, Settings.from_env(), typed=arguments.typed)
     folder = shlex.quote(os.fspath(arguments.folder))
     model = starter.model
     for file in starter.files:

@@ -239,7 +239,7 @@ def decode_array(
     kind = parse_media_type(content_type)
     row = FORMATS.get(kind.type)
     if row is None or row.decode_array is None:
-        raise media.unreadable(kind, "an input_fn", names_with(lambda row: row.decode_array))
+        raise media.unreadable(kind, "without an input_fn", names_with(lambda row: row.decode_array))
     data = body.encode() if isinstance(body, str) else body
     return row.decode_array(_text_or_bytes(data, kind, row), kind, budget or MemoryBudget())
 
@@ -253,7 +253,7 @@ def readable(content_type: MediaType) -> Format:
     """Format of a request's body; raises UnsupportedMediaType, naming those that can be read."""
     row = FORMATS.get(content_type.type)
     if row is None or row.decode is None:
-        raise media.unreadable(content_type, "a script", names_with(lambda row: row.decode))
+        raise media.unreadable(content_type, "without a script", names_with(lambda row: row.decode))
     return row
 
 

@@ -267,6 +267,8 @@ def reads_own_form(tree: ast.Module | None) -> bool:
         return False
     called = set()
     keys = set()
+    if _takes_own_class(tree):
+        return True
     for node in _nodes(tree):
         if isinstance(node, ast.Call):
             called.add(getattr(node.func, "attr", getattr(node.func, "id", "")))
@@ -275,6 +277,18 @@ def reads_own_form(tree: ast.Module | None) -> bool:
             keys.add(node.slice.value)
     parsers = PARSERS if media_types_in(tree) else ANY_PARSERS
     return bool(called & parsers) and "default_input" not in called and not keys & {"instances", "inputs"}
+
+
+def _takes_own_class(tree: ast.Module) -> bool:
+    """True if a function that gets the body is annotated with a class that the script defines."""
+    own = {name for name, node in _bound(tree.body) if isinstance(node, (ast.ClassDef, ast.Name))}
+    return any(
+        own & set(re.findall(r"\w+", ast.unparse(argument.annotation)))
+        for node in tree.body
+        if isinstance(node, FUNCTIONS) and node.name in {*BODY_READERS, "input_fn"}
+        for argument in node.args.args[:1]
+        if argument.annotation is not None
+    )
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:

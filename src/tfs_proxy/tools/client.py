@@ -12,13 +12,14 @@ import numpy.typing as npt
 import urllib3
 from msgspec import Struct
 
+from tfs_proxy.data.formats.untyped import sent_body
 from tfs_proxy.settings.settings import most_answer_bytes
 from tfs_proxy.values.errors import TfsProxyError
 from tfs_proxy.values.names import printable
 from tfs_proxy.wire.connect import trusting
 from tfs_proxy.wire.error_body import answer_too_large, error_text
 from tfs_proxy.wire.header_names import bearer
-from tfs_proxy.wire.media_types import JSON, NPY, NPZ
+from tfs_proxy.wire.media_types import CSV, JSON, NPY, NPZ
 from tfs_proxy.wire.routes import INVOCATIONS, PING
 
 Array = npt.NDArray[Any]
@@ -131,9 +132,12 @@ class Client:
     def predict(self, arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array | dict[str, Array]:
         """Sends a batch, ``[records, ...]``: one array, or one for each input of the model by its name.
 
-        Strings may be objects, as pandas has them. Returns arrays by output name; a model of one output that
-        got one array answers one array. Raises ClientError, and ValueError for arrays of other objects.
+        Strings may be objects, as pandas has them. A DataFrame has a column for each input by its name, or
+        those of the only one. Returns arrays by output name; a model of one output that got one array answers
+        one array. Raises ClientError, and ValueError for arrays of other objects.
         """
+        if hasattr(arrays, "to_csv") and hasattr(arrays, "columns"):
+            return arrays_of(self.invoke(_table(arrays), f"{CSV}; header=present", accept=NPZ))
         body = io.BytesIO()
         named = isinstance(arrays, Mapping)
         if isinstance(arrays, Mapping):
@@ -144,21 +148,24 @@ class Client:
         outputs = arrays_of(reply)
         return outputs if named or len(outputs) != 1 else next(iter(outputs.values()))
 
-    def invoke(self, body: bytes, content_type: str, *, accept: str | None = None, **headers: str) -> Reply:
-        """Sends ``body`` as it is.
+    def invoke(
+        self, body: object, content_type: str = JSON, *, accept: str | None = None, **headers: str
+    ) -> Reply:
+        """Sends bytes and text as they are, and a dict, a list or an object of a class as JSON.
 
         Further ``headers`` are SageMaker's: ``custom_attributes`` is X-Amzn-SageMaker-Custom-Attributes.
 
-        Raises ClientError.
+        Raises ClientError, and TypeError for a body that JSON can't carry.
         """
+        data = sent_body(body, content_type)
         sent = {**self._headers, "Content-Type": content_type} | ({"Accept": accept} if accept else {})
         sent |= {_header_name(name): value for name, value in headers.items()}
         retry = self._retry
-        answer, content = self._ask(body, sent, retry)
+        answer, content = self._ask(data, sent, retry)
         while answer.status in NOT_PROCESSED and retry.total:
             retry = retry.increment(response=answer)
             retry.sleep(answer)
-            answer, content = self._ask(body, sent, retry)
+            answer, content = self._ask(data, sent, retry)
         if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
             kind = {3: ClientError, 4: RequestRefused}.get(answer.status // 100, ServerFailed)
             raise kind(f"{answer.status}: {_sentence(answer, content)}", answer.status)
@@ -182,6 +189,19 @@ class Client:
         except urllib3.exceptions.HTTPError as error:
             raise NotAnswered(f"{self._address}: {_reason(error)}") from error
         return answer, bytes(content)
+
+
+def _table(frame: Any) -> bytes:
+    """Write a DataFrame as CSV; raises ValueError for a value that is neither a number nor a string."""
+    for name in frame.columns:
+        values = () if frame[name].dtype.kind in "biuf" else frame[name]
+        for row, value in enumerate(values):
+            if not isinstance(value, str | int):
+                raise ValueError(  # noqa: TRY004 - as for arrays of such values
+                    f"column {name!r}, row {row} is {value!r}: columns hold numbers or str"
+                )
+    text: str = frame.to_csv(index=False, na_rep="NaN")
+    return text.encode()
 
 
 def _portable(values: npt.ArrayLike) -> Array:

@@ -125,9 +125,9 @@ def preferred(accept: str | None, default: str) -> str:
     return default if winner is None or "*" in winner.type else winner.type
 
 
-def unreadable(kind: MediaType, without: str, readable: Iterable[str]) -> UnsupportedMediaType:
-    """Error for a type that can't be read ``without`` part of a script, unlike ``readable``."""
-    text = f"Content-Type {shown(kind.name)} can't be read without {without}: send {listed(readable)}."
+def unreadable(kind: MediaType, how: str, readable: Iterable[str]) -> UnsupportedMediaType:
+    """Error for a type that can't be read in a certain way (``without a script``), unlike ``readable``."""
+    text = f"Content-Type {shown(kind.name)} can't be read {how}: send {listed(readable)}."
     if kind.type == FORM:
         text += " curl -d sends it by default: add -H 'Content-Type: application/json'."
     return UnsupportedMediaType(text)

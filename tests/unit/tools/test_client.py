@@ -7,25 +7,29 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import ClassVar
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from tfs_proxy import Client, ClientError, NotAnswered, RequestRefused, ServerFailed
+from tfs_proxy import Client, ClientError, NotAnswered, RequestRefused, ServerFailed, testing
 from unit.conftest import Command
 
 Answer = tuple[int, dict[str, str], bytes]
 
 
 class Told(BaseHTTPRequestHandler):
-    """Answers as ``answers`` say, the last one again and again; counts requests in ``asked``."""
+    """Answers as ``answers`` say, the last one again and again; keeps requests in ``asked`` and ``bodies``."""
 
     answers: ClassVar[list[Answer]] = []
     asked: ClassVar[list[dict[str, str]]] = []
+    bodies: ClassVar[list[bytes]] = []
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append(dict(self.headers))
         status, headers, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.send_response(status)
@@ -40,7 +44,7 @@ class Told(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    Told.answers, Told.asked = [], []
+    Told.answers, Told.asked, Told.bodies = [], [], []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Told)
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -103,6 +107,67 @@ def test_answers_of_scripts_in_json_become_arrays(url: str) -> None:
         outputs = client.predict([1.0])
     assert isinstance(outputs, dict)
     assert {name: array.tolist() for name, array in outputs.items()} == {"a": [1], "b": [[2]]}
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "sent", "content_type"),
+    [
+        ({"x": np.float32(0.1)}, (), b'{"x":0.1}', "application/json"),
+        (
+            [1, None, float("nan")],
+            ("application/vnd.own+json",),
+            b"[1,null,null]",
+            "application/vnd.own+json",
+        ),
+        (b"[1]", (), b"[1]", "application/json"),
+        (bytearray(b"1"), ("text/csv",), b"1", "text/csv"),
+        ("é", ("text/plain",), "é".encode(), "text/plain"),
+    ],
+)
+def test_objects_are_sent_as_json(
+    url: str, body: object, words: tuple[str, ...], sent: bytes, content_type: str
+) -> None:
+    """Bytes and text go as they are."""
+    Told.answers = [(200, {}, b"{}")]
+    with Client(url) as client:
+        client.invoke(body, *words)
+
+    assert (Told.bodies, Told.asked[0]["Content-Type"]) == ([sent], content_type)
+
+
+def test_what_can_not_be_sent_is_refused_here(url: str) -> None:
+    """Before anything is sent."""
+    with Client(url) as client:
+        with pytest.raises(TypeError, match="a body of type dict is sent as JSON, and not as text/csv"):
+            client.invoke({"x": 1}, "text/csv")
+        with pytest.raises(TypeError, match="Type is not JSON serializable: object"):
+            client.invoke({"x": object()})
+        for values in (["a", None], ["a", 0.5], [b"a", "b"]):
+            with pytest.raises(ValueError, match=r"column 'x', row [01] is .*: columns hold numbers or str"):
+                client.predict(pd.DataFrame({"x": pd.Series(values, dtype=object)}))
+    assert Told.asked == []
+
+
+def test_the_columns_of_a_table_are_inputs_by_name(url: str, tmp_path: Path) -> None:
+    """Or, of a model of one input, its values; no digit is lost, and a gap is NaN."""
+    frame = pd.DataFrame({"b": [0.1, None], "a": [1 / 3, 2], "n": [16777217, 2]})
+    Told.answers = [(200, {"Content-Type": "application/json"}, b'{"predictions": [1.0, 2.0]}')]
+    with Client(url) as client:
+        assert dict(client.predict(frame))[""].tolist() == [1.0, 2.0]
+
+    assert Told.asked[0]["Accept"] == "application/x-npz"
+    kind = Told.asked[0]["Content-Type"]
+    script_path = tmp_path / "inference.py"
+    script_path.write_text("def input_handler(data, context): return context.default_input(data)")
+    named = {name: testing.TensorSpec(name, "DT_DOUBLE", (None, 1)) for name in "abn"}
+    one = {"x": testing.TensorSpec("x", "DT_DOUBLE", (None, 3))}
+    calls = []
+    for inputs in (named, one):
+        with testing.load(script_path, signatures=testing.signature(inputs, one)) as script:
+            assert script.post(Told.bodies[0], kind).status == 200
+            calls.append(script.calls[0].inputs)
+    assert calls[0]["n"].tolist() == [[16777217], [2]]
+    np.testing.assert_array_equal(calls[1]["x"], frame.to_numpy())
 
 
 def test_an_answer_without_arrays_says_its_type(url: str) -> None:

@@ -8,19 +8,21 @@ import json
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from tfs_proxy.data.formats.csv_records import csv_dialect, csv_rows
 from tfs_proxy.data.formats.npy import write_npy
 from tfs_proxy.data.formats.outputs import csv_of_outputs, csv_of_values
-from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, whole
+from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents, dumps, strings, whole
 from tfs_proxy.data.serving_json.numbers import csv_array
 from tfs_proxy.values.batch import BYTES
 from tfs_proxy.values.errors import BadInput
 from tfs_proxy.values.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.values.signature import TensorSpec
-from tfs_proxy.wire.media_types import MediaType
+from tfs_proxy.wire.media_types import MediaType, bare
 
 _DOUBLES = TensorSpec("", "DT_DOUBLE", None)
 _NUMBERS = "biuf"
@@ -52,7 +54,9 @@ def array_of_csv(body: bytes, content_type: MediaType, budget: MemoryBudget) -> 
         raise BadInput("The body has no records.")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
-            raise BadInput(f"Row {number} has {len(row)} columns, but row 1 has {len(rows[0])}.")
+            raise BadInput(
+                f"Row {number} has {len(row)} columns, but row 1 has {len(rows[0])}.", (number - 1,)
+            )
     try:
         return np.array([[float(cell) if cell.strip() else np.nan for cell in row] for row in rows])
     except ValueError:
@@ -72,6 +76,44 @@ def json_of_array(value: Any) -> bytes:
     if _has_numbers(value):
         return dumps(whole(value, as_base64=False))
     return json.dumps(value, default=_listed).encode()
+
+
+def json_of_object(value: Any) -> bytes:
+    """Write objects of declared classes, dicts, lists and plain values, and numpy's values in them.
+
+    NaN is null; bytes are text, or base64 in an object. Raises TypeError for anything else.
+    """
+    return orjson.dumps(value, _member, orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def sent_body(body: object, content_type: str | None) -> bytes:
+    """Bytes of a request: bytes and text as they are, anything else as JSON.
+
+    Raises TypeError if JSON can't carry it, or is not what ``content_type`` says.
+    """
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    if content_type is not None and not bare(content_type).endswith("json"):
+        raise TypeError(f"a body of type {type(body).__name__} is sent as JSON, and not as {content_type}")
+    return json_of_object(body)
+
+
+def _member(value: Any) -> Any:
+    """Convert a value that orjson does not know."""
+    if isinstance(value, msgspec.Struct):
+        return orjson.Fragment(msgspec.json.encode(value, enc_hook=_raw))
+    if hasattr(value, "model_dump"):  # of pydantic
+        return value.model_dump(by_alias=True)
+    if isinstance(value, bytes):
+        return strings(value, as_base64=False)
+    array = plain(value)
+    return array.tolist() if hasattr(array, "tolist") else msgspec.to_builtins(value)
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(json_of_object(value))
 
 
 def csv_of_array(value: Any) -> bytes:

@@ -124,7 +124,7 @@ def _one_by_one(text: str) -> list[Any]:
         except json.JSONDecodeError as error:
             raise _no_json(text, number, error.pos, error.msg) from None
         except RecursionError:
-            raise BadInput(f"Document {number} of the body nests too deeply.") from None
+            raise BadInput(f"Document {number} of the body nests too deeply.", (number - 1,)) from None
         except ValueError as error:
             raise _no_json(text, number, start, str(error)) from None
         read.append(document)
@@ -144,7 +144,8 @@ def _skip(text: str, start: int) -> int:
 def _no_json(text: str, number: int, position: int, reason: str) -> NotJson:
     offset = len(text[:position].encode())
     line = text.count("\n", 0, position) + 1
-    return NotJson(f"Document {number} of the body is not JSON: {reason}, at byte {offset} (line {line}).")
+    text = f"Document {number} of the body is not JSON: {reason}, at byte {offset} (line {line})."
+    return NotJson(text, (number - 1,))
 
 
 def _check_surrogates(text: str, read: Any, errors: str = "strict") -> None:
@@ -173,7 +174,7 @@ def dumps(value: Any) -> bytes:
 def whole(array: npt.NDArray[Any], *, as_base64: bool) -> Any:
     """Convert one array for `dumps`; strings as base64 objects or as text."""
     if array.dtype == BYTES:
-        return _strings(array.tolist(), as_base64=as_base64)
+        return strings(array.tolist(), as_base64=as_base64)
     if not _is_finite(array):
         return _with_literals(array)
     return np.ascontiguousarray(array) if array.ndim else array.item()
@@ -182,7 +183,7 @@ def whole(array: npt.NDArray[Any], *, as_base64: bool) -> Any:
 def rows(array: npt.NDArray[Any], *, as_base64: bool) -> Sequence[Any]:
     """Convert each element along the first axis for `dumps`."""
     if array.dtype == BYTES:
-        return [_strings(row, as_base64=as_base64) for row in array.tolist()]
+        return [strings(row, as_base64=as_base64) for row in array.tolist()]
     finite = list(np.ascontiguousarray(array))
     return finite if _is_finite(array) else [_with_literals(np.asarray(row)) for row in finite]
 
@@ -239,8 +240,9 @@ def _with_literals(array: npt.NDArray[Any]) -> orjson.Fragment:
     return orjson.Fragment(text if array.ndim else text[1:-1])
 
 
-def _strings(value: Any, *, as_base64: bool) -> Any:
+def strings(value: Any, *, as_base64: bool) -> Any:
+    """Convert bytes, or nested lists of them, for `dumps`: base64 in objects, or text where it is UTF-8."""
     if isinstance(value, list):
-        return [_strings(element, as_base64=as_base64) for element in value]
+        return [strings(element, as_base64=as_base64) for element in value]
     text = None if as_base64 else text_of(value)
     return {BASE64: base64_of(value)} if text is None else text

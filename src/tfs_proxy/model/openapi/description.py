@@ -1,18 +1,16 @@
 """Description of a script's bodies, which it gives itself, with schemas and checks by Python types."""
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, field
 
-from tfs_proxy.values.errors import BadInput, from_client
-from tfs_proxy.wire.media_types import JSON, best, parse, unreadable
+from tfs_proxy.wire.media_types import parse
 
 Schema = dict[str, Any]
 
@@ -49,28 +47,12 @@ def _own_schema(declared: Any) -> Schema:
 class Description(Struct, frozen=True):
     """JSON schemas by the media types that a script reads and writes, and a request's body for some of them.
 
-    None means that it does not say. ``checks`` read a body of their media type, and raise for one that does
-    not fit; without ``validate`` they are None.
+    None means that it does not say.
     """
 
     accepts: Mapping[str, Mapping[str, Any]] | None = None
     returns: Mapping[str, Mapping[str, Any]] | None = None
     examples: Mapping[str, bytes] = field(default_factory=dict)
-    checks: Mapping[str, Callable[[bytes], object]] | None = None
-
-    def validated(self, body: bytes, content_type: str | None) -> object:
-        """A body as its declared type, None if none is checked. Raises UnsupportedMediaType and BadInput."""
-        if self.checks is None:
-            return None
-        kind = parse(content_type)
-        if self.accepts and best(", ".join(self.accepts), (kind.type,)) is None:
-            raise unreadable(kind, "a declaration of the script", self.accepts)
-        check = self.checks.get(kind.type)
-        try:
-            return None if check is None else check(body)
-        except (ValueError, RecursionError) as error:
-            text = f"The body does not fit the type that the script declares: {from_client(error)}."
-            raise BadInput(text) from None
 
 
 class Described:
@@ -100,17 +82,14 @@ def describe(
     accepts: Mapping[str, Any] | None = None,
     returns: Mapping[str, Any] | None = None,
     examples: Mapping[str, bytes | str | Path | dict[str, Any] | list[Any]] | None = None,
-    validate: bool = False,
 ) -> None:
     """Say, at the top of inference.py, what bodies it reads and writes, for ``GET /openapi.json``.
 
     ``accepts`` and ``returns`` map media types to a JSON schema or to a Python type (``list[float]``, a
     dataclass, a TypedDict, a pydantic model); None stands for a body that has no schema. ``examples`` maps
     media types of requests to a body in bytes, to a dict or list for its JSON, or to the path of a file in
-    the script's folder. With ``validate`` a JSON body that does not fit its type is answered 400, a media
-    type that is not named 415, and ``data.value`` is the object; schemas are refused, as are types that can't
-    be checked. Outside of a script that is being loaded it only checks its arguments. Raises TypeError or
-    ValueError for anything else, OSError for a file that can't be read.
+    the script's folder. Outside of a script that is being loaded it only checks its arguments. Raises
+    TypeError or ValueError for anything else, OSError for a file that can't be read.
     """
     described = _importing.get() or Described(Path())
     bodies = {_media_type(name): _body(described.folder, each) for name, each in (examples or {}).items()}
@@ -123,49 +102,13 @@ def describe(
     unread = () if accepted is None else bodies.keys() - accepted.keys()
     if unread:
         raise ValueError(f"describe: there is an example of {min(unread)}, which accepts does not name")
-    checks = _checks(accepts or {}) if validate else None
-    described.description = Description(accepted, returned, bodies, checks)
+    described.description = Description(accepted, returned, bodies)
 
 
 def _body(folder: Path, example: bytes | str | Path | dict[str, Any] | list[Any]) -> bytes:
     if isinstance(example, dict | list):
         return msgspec.json.encode(example)
     return example if isinstance(example, bytes) else (folder / example).read_bytes()
-
-
-def _checks(accepts: Mapping[str, Any]) -> dict[str, Callable[[bytes], object]]:
-    """Functions by media type that raise ValueError or RecursionError for JSON that is not of its type.
-
-    Bytes and text need none; classes with ``model_validate``, as pydantic has it, are checked by that.
-    """
-    found: dict[str, Callable[[bytes], object]] = {}
-    for name, declared in accepts.items():
-        media_type = _media_type(name)
-        cannot = f"describe: validate=True can't check {media_type}"
-        if isinstance(declared, Mapping):
-            raise TypeError(f"{cannot} by a JSON schema: give a Python type")
-        if media_type != JSON and not media_type.endswith("+json"):
-            if declared not in {None, bytes, str}:
-                raise TypeError(f"{cannot}, which is not JSON: give str, bytes or None")
-        elif hasattr(declared, "model_validate_json"):  # strict models accept more in JSON than in Python
-            found[media_type] = partial(_by_own_validator, "model_validate_json", declared)
-        elif declared not in {None, bytes}:
-            try:
-                hook = partial(_by_own_validator, "model_validate")
-                found[media_type] = msgspec.json.Decoder(declared, dec_hook=hook).decode
-            except TypeError as error:
-                raise TypeError(f"{cannot} by {declared!r}: {error}") from None
-    return found
-
-
-def _by_own_validator(method: str, declared: Any, value: Any) -> object:
-    """Make a pydantic model, which msgspec does not know; an error has no value of the client's."""
-    try:
-        return getattr(declared, method)(value)
-    except ValueError as error:
-        errors: list[dict[str, Any]] = getattr(error, "errors", list)()
-        found = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in errors]
-        raise ValueError("; ".join(found) or str(error)) from None
 
 
 def _media_type(name: str) -> str:

@@ -1,9 +1,6 @@
 """Caller of a script, whichever of the two kinds of functions it has."""
 
-from collections.abc import Mapping
 from typing import Any, Protocol
-
-from msgspec.structs import replace
 
 from tfs_proxy.serving.script.context import ScriptRequest
 from tfs_proxy.serving.script.health import ScriptHealth
@@ -48,16 +45,13 @@ class ScriptCaller:
         self._functions.begin()
 
     def answer(self, request: ScriptRequest) -> ScriptReply:
-        """Run the script on one request, whose body is validated before if it is described so.
+        """Run the script on one request.
 
         Raises HTTPError and the runner's ``own_errors`` as the script raised them, ScriptFailure for anything
         else that it raises or returns, ScriptTimeout beyond the deadline, and the errors of the model server
         and the default conversions.
         """
         with self._runner.watch.call():
-            description = self._script.description
-            if description is not None and request.codec is None and request.file is None:
-                request = replace(request, value=description.validated(request.body, request.content_type))
             return self._functions.reply(request)
 
     @property
@@ -71,10 +65,3 @@ class ScriptCaller:
         """Call the script's ``close()``, then close what requests opened; idempotent."""
         self._runner.close(self._script.close)
         self._functions.end()
-
-
-def protocol_answer(request: ScriptRequest, returned: Any) -> Any:
-    """Encode arrays by output name for the Open Inference Protocol; all else is returned as it is."""
-    if request.codec is None or not isinstance(returned, Mapping):
-        return returned
-    return request.codec.encode(returned)

@@ -179,8 +179,6 @@ class ScriptRequest(Struct, frozen=True):
     """The body, if it is read in parts; then ``body`` is empty."""
     hung_up: Callable[[], bool] = field(default_factory=client_watch)
     """Function that asks if the client has closed its connection."""
-    value: object = None
-    """The body as the object that `describe` with ``validate`` has made of it."""
 
 
 class RequestContext:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from tfs_proxy.serving.bodies import FORMS, Body, as_batch
 from tfs_proxy.serving.plane import DataPlane
-from tfs_proxy.serving.script.caller import protocol_answer
 from tfs_proxy.serving.script.context import (
     Context,
     ModelClient,
@@ -192,14 +191,6 @@ class ModelResponse(Response):
         """Do nothing."""
 
 
-class Data(io.BytesIO):
-    """The body of a request; ``value`` is the object that it was validated as, None if it was not."""
-
-    def __init__(self, request: ScriptRequest) -> None:
-        super().__init__(request.body)
-        self.value = request.value
-
-
 INPUT = "input_handler"
 OUTPUT = "output_handler"
 EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"
@@ -232,10 +223,11 @@ class Handlers:
         instance = self._worker.plane.choose()
         context = Context(request, instance, self._worker)
         if self.script.handler is not None:
-            data = request.file or Data(request)
+            data = self._data("handler", request)
             returned = self.runner.call("handler", self.script.handler, data, context)
-            sent = protocol_answer(request, returned)
-            reply = script_reply(sent, "handler", request.accept, HTTPStatus.OK, self.runner)
+            reply = script_reply(
+                returned, "handler", request.accept, HTTPStatus.OK, self.runner, request.codec
+            )
         else:
             reply = self._halves(request, context, instance)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
@@ -247,6 +239,12 @@ class Handlers:
     def end(self) -> None:
         """Close what requests opened; idempotent."""
         self._worker.channels.close()
+
+    def _data(self, function: str, request: ScriptRequest) -> object:
+        """Body for a function: an object of its declared type, or a file."""
+        if self.script.body is None:
+            return request.file or io.BytesIO(request.body)
+        return self.runner.call(function, self.script.body.read, request)
 
     def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
         """Ask the model server between the script's halves; the default conversion replaces a missing one."""
@@ -265,9 +263,7 @@ class Handlers:
         response = ModelResponse(outcome.answer, outcome.signature)
         runner = self.runner.after(lambda: _refusal(response, outcome.answer))
         returned = runner.call(OUTPUT, self.script.output_handler, response, context)
-        return script_reply(
-            protocol_answer(request, returned), OUTPUT, request.accept, response.status_code, runner
-        )
+        return script_reply(returned, OUTPUT, request.accept, response.status_code, runner, request.codec)
 
     def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
         """Make the model server's request: the client's body, or the output of ``input_handler``."""
@@ -276,7 +272,7 @@ class Handlers:
             return request.target, request.codec.batch(request.body, signature)
         if self.script.input_handler is None:
             return request.target, Body(request.body, request.content_type, request.budget)
-        data = request.file or Data(request)
+        data = self._data(INPUT, request)
         returned = self.runner.call(INPUT, self.script.input_handler, data, context)
         try:
             return self._converted(request.target, returned)

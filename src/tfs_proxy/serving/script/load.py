@@ -31,6 +31,7 @@ from tfs_proxy.model.script_syntax import (
     form_of,
     no_handler,
 )
+from tfs_proxy.serving.script.typed import DeclaredBody, declared_body, description_of
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.values.names import utf8
@@ -129,6 +130,9 @@ class LoadedScript(Struct, frozen=True):
     health: Callable[[Any], Any] | None = None
     """Function of a context that says if the script can serve."""
 
+    body: DeclaredBody | None = None
+    """Type of the object that the function which gets the body takes instead."""
+
     description: Description | None = None
     """Description of its bodies."""
 
@@ -187,14 +191,17 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     if not any(handlers.values()):
         functions = [name for name, value in vars(module).items() if inspect.isfunction(value)]
         raise ScriptLoadError(no_handler(path, vars(module), functions))
-    for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
+    called = HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]
+    for name in called:
         _check_arguments(module, name, handlers[name])
+    body = declared_body(path, called[0], handlers[called[0]])
     return Script(
         path,
         **handlers,
         **others,
         init=own_function(module, "init"),
-        description=described.description,
+        body=body,
+        description=description_of(described.description, body, handlers[called[-1]]),
     )
 
 

@@ -8,11 +8,16 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from http import HTTPStatus
+from numbers import Number
+from types import NoneType
 from typing import Any, Self
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tfs_proxy.data.formats.untyped import json_of_object
+from tfs_proxy.data.open_inference.infer_codec import InferCodec
 from tfs_proxy.observe.logs.reasons import model_server_reason
 from tfs_proxy.observe.request_record import (
     INPUT_HANDLER,
@@ -25,6 +30,7 @@ from tfs_proxy.observe.request_record import (
 from tfs_proxy.serving.script.deadline import Abandoned, DeadlineWatch
 from tfs_proxy.serving.script.event_loop import WorkerLoop
 from tfs_proxy.serving.script.load import client_text, own_line, own_report
+from tfs_proxy.serving.script.typed import is_declared
 from tfs_proxy.serving.script.values import HTTPError, Response
 from tfs_proxy.values.errors import ClientGone, RequestError, ScriptFailure
 from tfs_proxy.wire import media_types as media
@@ -257,7 +263,7 @@ def named(value: object) -> str:
 
 EXPECTED = (
     "it must return (body, content_type), or a body that is str or bytes, or a tfs_proxy.Response, "
-    "or an iterator of str or bytes"
+    "or an iterator of str or bytes, or a dict or an object of a declared class, which is answered as JSON"
 )
 PAIR = 2
 _TYPE = re.compile(r"[!#$%&'+\-.^_`|~0-9a-z]+/[!#$%&'+\-.^_`|~0-9a-z]+")
@@ -280,17 +286,27 @@ class ScriptReply(Struct, frozen=True):
 
 
 def script_reply(
-    returned: object, function: str, accept: str | None, status: int, runner: ScriptRunner
+    returned: object,
+    function: str,
+    accept: str | None,
+    status: int,
+    runner: ScriptRunner,
+    codec: InferCodec | None = None,
 ) -> ScriptReply:
-    """Read the result of ``function``: a Response, (body, content_type) or a bare body.
+    """Read the result of ``function``: a Response, (body, content_type), a bare body or an object.
 
-    AWS's forms are in docs/reference/aws-container.md.
+    AWS's forms are in docs/reference/aws-container.md. A dict is tensors for a ``codec`` of the Open
+    Inference Protocol; without one, it and other objects are JSON, but not None over an error.
     A body is str or bytes, or an iterator of them, whose first piece is made here. If the script
     names no type, the answer's is the first that ``accept`` names without a wildcard, else
     application/json. Raises ScriptFailure, naming the result and what is expected, and the exception
     of the script over a first piece.
     """
     try:
+        if codec is None and (returned is not None or status < HTTPStatus.BAD_REQUEST):
+            returned = _in_json(returned, function)
+        elif codec is not None and isinstance(returned, Mapping):
+            returned = codec.encode(returned)
         response = _as_response(returned, function, accept)
         content_type = _reply_type(response.content_type, function, accept)
         if isinstance(response.body, (Iterator, AsyncIterator)):
@@ -303,6 +319,26 @@ def script_reply(
     if (response.status or status) >= HTTPStatus.BAD_REQUEST:
         note_failed(stage_of(function))
     return ScriptReply(body, content_type, response.status or status, dict(response.headers))
+
+
+def _in_json(returned: object, function: str) -> object:
+    """Write an object, also that of a Response, as JSON; all else stays."""
+    if isinstance(returned, (str, bytes, tuple)):
+        return returned
+    if isinstance(returned, Response):
+        body = _in_json(returned.body, function)
+        if not isinstance(body, Response):
+            return returned
+        kind = returned.content_type or body.content_type
+        return Response(body.body, kind, returned.status, returned.headers)
+    elements = returned if isinstance(returned, list) else [returned]
+    kinds = (Mapping,) if isinstance(returned, list) else (Mapping, Number, np.bool_, NoneType)
+    if not all(isinstance(each, kinds) or is_declared(type(each)) for each in elements):
+        return returned
+    try:
+        return Response(json_of_object(returned), media.JSON)
+    except TypeError as error:
+        raise ScriptFailure(f"{function} returned what JSON can't carry: {error}") from None
 
 
 def _as_response(returned: object, function: str, accept: str | None) -> Response:

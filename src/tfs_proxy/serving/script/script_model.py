@@ -20,11 +20,11 @@ from tfs_proxy.data.registry import (
 from tfs_proxy.model.openapi.description import importing
 from tfs_proxy.model.script_syntax import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.observe.request_record import current_id
-from tfs_proxy.serving.script.caller import protocol_answer
 from tfs_proxy.serving.script.context import RequestContext, ScriptRequest
 from tfs_proxy.serving.script.load import LoadedScript, function_of, import_script, own_members, takes
 from tfs_proxy.serving.script.runner import ScriptReply, ScriptRunner, script_reply
 from tfs_proxy.serving.script.sagemaker_shims import install_shims
+from tfs_proxy.serving.script.typed import declared_body, description_of
 from tfs_proxy.serving.script.values import FRAMING, Response
 from tfs_proxy.values.deployment import Deployment
 from tfs_proxy.values.errors import ScriptLoadError
@@ -42,8 +42,7 @@ class ScriptModelContext(RequestContext):
     ``model`` is what ``model_fn`` returned.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
-    the context of a handler; ``request_id`` is that of the log and the answer's ``X-Request-Id``, ``value``
-    the object that the body was validated as.
+    the context of a handler; ``request_id`` is that of the log and the answer's ``X-Request-Id``.
     """
 
     __slots__ = (
@@ -53,7 +52,6 @@ class ScriptModelContext(RequestContext):
         "model",
         "request_id",
         "system_properties",
-        "value",
     )
 
     def __init__(self, model_dir: str, request: ScriptRequest = NO_REQUEST, model: Any = None) -> None:
@@ -61,7 +59,6 @@ class ScriptModelContext(RequestContext):
         self.model = model
         self._reply_attributes = None
         self._form = None
-        self.value = self._request.value
         self.request_id = current_id()
         self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
 
@@ -174,8 +171,10 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
         raise ScriptLoadError(
             f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
+    body = declared_body(path, INPUT, getattr(module, INPUT, None))
+    description = description_of(described.description, body, None)
     members = {**functions, **own_members(module)}
-    return ScriptModel(path, model_fn=model_fn, **members, description=described.description)
+    return ScriptModel(path, model_fn=model_fn, **members, body=body, description=description)
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:
@@ -243,8 +242,8 @@ class ModelFunctions:
         elif request.codec is None:  # the default output_fn knows what it can give
             accept = negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
         function, returned = self._transformed(request, accept, context)
-        sent = _response(protocol_answer(request, returned))
-        reply = script_reply(sent, function, accept, HTTPStatus.OK, self.runner)
+        sent = _response(returned)
+        reply = script_reply(sent, function, accept, HTTPStatus.OK, self.runner, request.codec)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
     def health_context(self) -> ScriptModelContext:
@@ -270,7 +269,10 @@ class ModelFunctions:
             # Arrays by name, if the protocol has several.
             read = next(iter(read.values())) if request.codec is not None and len(read) == 1 else read
         else:
-            read = call(INPUT, script.input_fn, *_data_and_type(request), context)
+            data, content_type = _data_and_type(request)
+            if script.body is not None:
+                data = call(INPUT, script.body.read, request)
+            read = call(INPUT, script.input_fn, data, content_type, context)
         if script.predict_fn is None:
             prediction = call(PREDICT, self._model.predict, read)
         else:

@@ -22,6 +22,7 @@ from tfs_proxy.tools.pack.starter_texts import (
     requirements_text,
     script_test_text,
     script_text,
+    typed_script_text,
 )
 from tfs_proxy.values.errors import ArchiveError, DiscoveryError, SettingsError
 from tfs_proxy.values.layout import ModelLayout, Workspace
@@ -111,7 +112,7 @@ class Starter(Struct, frozen=True):
     request: ExampleRequest
 
 
-def init(folder: Path, model: str | None, settings: Settings) -> Starter:
+def init(folder: Path, model: str | None, settings: Settings, *, typed: bool = False) -> Starter:
     """Write a script, its test, requirements, README and an example request into ``folder``.
 
     With a ``model``, whatever `serve` takes, they are made for its default model, which is copied into
@@ -132,7 +133,8 @@ def init(folder: Path, model: str | None, settings: Settings) -> Starter:
     with temporary_workspace(settings.home, "tfs-proxy-init-") as workspace:
         known = StarterModel() if model is None else read_model(model, workspace, settings)
         try:
-            return _write(folder, known, settings)
+            text = typed_script_text(known.signature) if typed else script_text(known.signature)
+            return _write(folder, known, settings, text)
         except OSError as error:
             path = Path(error.filename) if isinstance(error.filename, str) else folder
             raise ArchiveError(printable(unreadable(path, error))) from error
@@ -143,12 +145,12 @@ def _where_files_are_made(folder: Path) -> Path:
     return folder if folder.is_dir() else folder.parent
 
 
-def _write(folder: Path, model: StarterModel, settings: Settings) -> Starter:
+def _write(folder: Path, model: StarterModel, settings: Settings, text: str) -> Starter:
     with tempfile.TemporaryDirectory(prefix=".tfs-proxy-init-", dir=_where_files_are_made(folder)) as made:
         new = Path(made)
         layout = ModelLayout(new)
         layout.code.mkdir()
-        layout.script.write_text(script_text(model.signature))
+        layout.script.write_text(text)
         layout.requirements.write_text(requirements_text())
         request = example_request(layout.script, model.signature, settings, model.graph)
         (new / request.file_name).write_bytes(request.body)

@@ -1,22 +1,26 @@
 """Texts of a new script's files, and an example request for its model."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from importlib.resources import files
+from keyword import iskeyword
 from pathlib import Path
 from string import Template
 
 from msgspec import Struct
 
 from tfs_proxy import testing
+from tfs_proxy.data.shapes import has_records
 from tfs_proxy.model.graph_inputs import GraphInputs
 from tfs_proxy.model.openapi.examples import ANY_STRING, example_bodies, sample_string
 from tfs_proxy.model.report.first_request import EXAMPLE_ENDINGS
+from tfs_proxy.model.report.served import sample_sizes, sample_value
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire import media_types as media
-from tfs_proxy.wire.dtypes import ARRAY_TYPES
+from tfs_proxy.wire.dtypes import ARRAY_TYPES, DTYPES, Kind
 
 LONGEST_JSON = 20_000
 """Bytes of JSON that people still read; larger arrays go into a file in numpy's format."""
@@ -65,6 +69,10 @@ def _candidates(signature: Signature, graph: GraphInputs) -> Iterator[ExampleReq
         if content_type in bodies:
             for accept in ANSWERS:
                 yield ExampleRequest(bodies[content_type], content_type, accept)
+    record = {
+        name: sample_value(sample_sizes(spec)[1:], spec.dtype) for name, spec in signature.inputs.items()
+    }
+    yield ExampleRequest(json.dumps([record]).encode(), media.JSON, media.JSON)
 
 
 TEMPLATES = files(__package__) / "templates"
@@ -77,6 +85,31 @@ def script_text(signature: Signature) -> str:
         inputs="\n".join(_items("inputs", signature.inputs, indent=8)),
         outputs="\n".join(_items("outputs", signature.outputs, indent=12)),
     )
+
+
+PYTHON = {Kind.FLOAT: "float", Kind.INTEGER: "int", Kind.BOOL: "bool", Kind.STRING: "str"}
+
+
+def typed_script_text(signature: Signature) -> str:
+    """code/inference.py with a class of a record and one of an answer.
+
+    Raises DiscoveryError for inputs and outputs that a class can't have.
+    """
+    return _filled(
+        "typed.py.txt",
+        inputs="\n".join(map(_member, signature.inputs.values())),
+        outputs="\n".join(map(_member, signature.outputs.values())),
+        arrays=", ".join(f'"{name}": [record.{name} for record in records]' for name in signature.inputs),
+        columns=", ".join(f'outputs["{name}"]' for name in signature.outputs),
+    )
+
+
+def _member(spec: TensorSpec) -> str:
+    kind, _ = DTYPES.get(spec.dtype, (None, None))
+    if kind not in PYTHON or not spec.name.isidentifier() or iskeyword(spec.name) or not has_records(spec):
+        raise DiscoveryError(f"--typed can't write a class with {spec.name} ({_described(spec)}).")
+    depth = len(spec.shape or (1, 1)) - 1
+    return f"    {spec.name}: {'list[' * depth}{PYTHON[kind]}{']' * depth}"
 
 
 def script_test_text(signature: Signature, request: ExampleRequest) -> str:

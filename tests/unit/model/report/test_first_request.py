@@ -127,6 +127,10 @@ SCRIPTS = {
         "def input_handler(data, context):\n    x = context.default_input(data)\n    json.loads('')\n",
         """-d '{"instances": [[1.0, 1.0, 1.0]]}'""",
     ),
+    "objects of a class": (
+        "class House: ...\ndef handler(houses: 'list[House]', context): ...\n",
+        "-H 'Content-Type: application/json' --data-binary @FILE",
+    ),
     "none": ("def handler(data, context): ...\n", """-d '{"instances": [[1.0, 1.0, 1.0]]}'"""),
 }
 

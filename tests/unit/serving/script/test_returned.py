@@ -14,9 +14,7 @@ def script_reply(returned: object, function: str, accept: str | None, status: in
     return read_reply(returned, function, accept, status, ScriptRunner("inference.py"))
 
 
-@pytest.mark.parametrize(
-    "returned", [["six", "seven"], [], ["a"], [["a/b", "c/d"]], ["a", 5], ["a", "b", "c"]]
-)
+@pytest.mark.parametrize("returned", [["six", "seven"], ["a"], [["a/b", "c/d"]], ["a", 5], ["a", "b", "c"]])
 def test_list_that_is_no_pair(returned: list[object]) -> None:
     """A list of values is not taken for a body and its type, and the error says what a list may be."""
     with pytest.raises(ScriptFailure, match=r"handler returned a list that is not \[body, content_type\]"):

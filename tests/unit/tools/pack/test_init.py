@@ -1,7 +1,10 @@
 """`tfs-proxy init`: what it writes for a model, and that it overwrites nothing."""
 
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.archives import pack
@@ -73,6 +76,51 @@ def test_the_example_request_fits_the_model(
     assert (tmp_path / "new" / file_name).is_file()
     compile((tmp_path / "new" / "code" / "inference.py").read_text(), "inference.py", "exec")
     compile((tmp_path / "new" / "tests" / "test_inference.py").read_text(), "test_inference.py", "exec")
+
+
+TYPED = {
+    "x": tensor("DT_FLOAT", None, 4),
+    "words": tensor("DT_STRING", None),
+    "flags": tensor("DT_BOOL", None, 2, 1),
+}
+
+
+@pytest.mark.parametrize("inputs", [FLOATS, TYPED, None])
+def test_typed(tmp_path: Path, inputs: dict[str, testing.TensorSpec] | None, run: Command) -> None:
+    """A class has the model's inputs, another its outputs, and both are in the document."""
+    new = tmp_path / "new"
+    words = ["init", str(new), "--typed"]
+    if inputs is not None:
+        outputs = {"y": tensor("DT_FLOAT", None, 2), "label": tensor("DT_STRING", None)}
+        write_signature_model(tmp_path / "m" / "1", inputs, outputs)
+        words += ["--model", str(tmp_path / "m")]
+
+    run(*words)
+
+    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(new / "tests")]
+    assert "2 passed" in subprocess.run(tested, capture_output=True, text=True, check=False).stdout
+    if inputs is None:
+        return
+    with testing.load(new, outputs={"y": np.float32([[0.1, 2]]), "label": [b"cat"]}) as loaded:
+        reply = loaded.post((new / "request.json").read_bytes())
+        schemas = loaded.openapi().json["components"]["schemas"]
+    assert reply.json == [{"y": [0.1, 2.0], "label": "cat"}]
+    assert list(schemas["Record"]["properties"]) == sorted(inputs)
+
+
+@pytest.mark.parametrize(
+    "spec", [tensor("DT_FLOAT", 1, 4), tensor("DT_COMPLEX64", None)], ids=["one record", "complex"]
+)
+@pytest.mark.parametrize("name", ["x", "a b", "class"])
+def test_what_no_class_can_have(
+    tmp_path: Path, run: Command, spec: testing.TensorSpec, name: str
+) -> None:
+    """A name that is none of Python's, an input without records, a type that JSON lacks."""
+    given = spec if name == "x" else tensor("DT_FLOAT", None)
+    write_signature_model(tmp_path / "m" / "1", {name: given}, OUTPUTS)
+
+    said = run("init", tmp_path / "new", "--typed", "--model", tmp_path / "m", ends=2).err
+    assert f"--typed can't write a class with {name}" in said
 
 
 def test_a_model_that_is_there_already_is_not_copied(tmp_path: Path, run: Command) -> None:

@@ -13,7 +13,7 @@ from tfs_proxy.testing import Reply, TensorSpec, signature
 
 X = signature({"x": TensorSpec("x", "DT_FLOAT", (None,))}, {"y": TensorSpec("y", "DT_FLOAT", (None,))})
 CLASS = "def handler(data, context):\n    return type(data).__name__, 'text/plain'\n"
-WHOLE, IN_PARTS = "Data", "BufferedReader"
+WHOLE, IN_PARTS = "BytesIO", "BufferedReader"
 
 
 def posted(

@@ -25,21 +25,6 @@ def model_folder(tmp_path: Path, script: str, name: str = "inference.py") -> Pat
     return tmp_path / "folder"
 
 
-def test_the_validated_object_reaches_the_script(tmp_path: Path) -> None:
-    """By the context, since ``data`` is text; a body that does not fit is 400, an undeclared type 415."""
-    text = """
-import tfs_proxy
-tfs_proxy.describe(accepts={"application/json": dict[str, int]}, validate=True)
-def model_fn(model_dir): return 0
-def transform_fn(model, data, kind, accept, context): return f"{context.value} {data}", "text/plain"
-"""
-    with testing.load(model_folder(tmp_path, text)) as script:
-        assert script.post('{"a":1}').text == "{'a': 1} {\"a\":1}"
-        assert script.post("a", "text/csv").status == 415
-        refused = script.post('{"a":"b"}')
-    assert (refused.status, "at `$[...]`" in refused.json["error"]) == (400, True)
-
-
 def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
     """A script model in the middle of a pipeline gets no Accept and must choose (docs/reference/sagemaker.md)."""
     settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
