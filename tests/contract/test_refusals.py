@@ -75,6 +75,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "405 v2": ("POST", "/v2/health/live"),
     "405 live": ("POST", "/live"),
 }
+V1_AND_V2 = ("/v1/models/half_plus_two:predict", "/v2/models/half_plus_two/infer")
 LINES: Mapping[str, bytes] = {
     "400 no HTTP": b"nonsense\r\n\r\n",
     "400 length": b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Length: ten\r\n\r\n",
@@ -148,10 +149,10 @@ CLOSED = {
 
 
 def refused(answer: Answer) -> tuple[int, str]:
-    """Status and first words of a refusal, which is JSON with one key and carries the id of its request."""
+    """Status and first words of a refusal, which is JSON with a sentence and carries the id of its request."""
     assert answer.headers["content-type"].startswith("application/json"), answer
     assert isinstance(answer.json["error"], str)
-    assert set(answer.json) == {"error"}
+    assert answer.json.keys() - {"details"} == {"error"}
     assert answer.headers["x-request-id"]
     return answer.status, answer.first_words
 
@@ -167,6 +168,19 @@ def test_refusals_without_a_script(
     recorded("refusals", f"{request.node.callspec.params['front']}: {name}", [status, words])
     if status == 405:
         assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "name", ["400 not JSON", "400 not of the type", "400 form of no such input", "400 csv"]
+)
+def test_places_of_faults(front: Running, recorded: Check, name: str) -> None:
+    """Records of a body for /invocations count from 0, before the input; other doors don't tell them."""
+    details = ask(front, name).json["details"]
+    elsewhere = [front.ask("POST", path, "nonsense", JSON).json for path in V1_AND_V2]
+
+    assert all(isinstance(each["msg"], str) for each in details)
+    recorded("refusals", f"places: {name}", [each["loc"] for each in details])
+    assert [set(answer) for answer in elsewhere] == [{"error"}] * 2
 
 
 def test_a_head_that_does_not_arrive_is_given_up(stacks: Start) -> None:

@@ -182,6 +182,34 @@ def test_handler_and_init_in_the_testing_module(tmp_path: Path) -> None:
     assert (seen["init"], seen["outputs"], seen["word"]) == ([1.5], [1.5], "a word")
 
 
+TYPED = """
+from dataclasses import dataclass
+
+
+@dataclass
+class Row:
+    x: float
+
+
+def handler(rows: list[Row], context) -> list[Row]:
+    return [Row(y) for y in context.predict([row.x for row in rows])["y"]]
+"""
+
+
+def test_a_typed_handler(tmp_path: Path) -> None:
+    """An object for a body, and JSON for what it returns; 400 with places, 415 for what is no JSON."""
+    (tmp_path / "inference.py").write_text(TYPED)
+    with tfs_proxy.testing.load(
+        tmp_path / "inference.py", signatures=HALF, outputs={"y": [1.5, 2.5]}
+    ) as script:
+        assert script.post([{"x": 1}, {"x": 2}]).json == [{"x": 1.5}, {"x": 2.5}]
+        assert script.post('{"x": 1}\n{"x": 2}', "application/jsonlines").status == 200
+        refused = script.post([{"x": 1}, {"x": "a"}])
+        assert script.post("1", "text/csv").status == 415
+    assert refused.status == 400
+    assert [each["loc"] for each in refused.json["details"]] == [[1, "x"]]
+
+
 FUNCTIONS = """
 import json
 import tfs_proxy

@@ -23,8 +23,6 @@ print(invoke.sync(client=client, body=[1.0, 2.0]).to_dict())
 
 SCRIPT = """
 from dataclasses import dataclass
-import json
-import tfs_proxy
 
 @dataclass
 class Customer:
@@ -35,12 +33,8 @@ class Customer:
 class Score:
     score: float
 
-tfs_proxy.describe(
-    accepts={"application/json": list[Customer]}, returns={"application/json": list[Score]}, validate=True
-)
-
-def handler(data, context):
-    return json.dumps([{"score": customer.age / 2} for customer in data.value]), "application/json"
+def handler(customers: list[Customer], context) -> list[Score]:
+    return [Score(customer.age / 2) for customer in customers]
 """
 
 ASK_SCRIPT = """
@@ -84,8 +78,8 @@ def test_a_client_of_a_model(saved_models: Path, tmp_path: Path) -> None:
         ]
 
 
-def test_a_client_of_a_described_script(saved_models: Path, tmp_path: Path) -> None:
-    """It has classes of the names that the script declares."""
+def test_a_client_of_a_typed_script(saved_models: Path, tmp_path: Path) -> None:
+    """It has the classes of its annotations."""
     folders = {"half": saved_models / "half_plus_two"}
     archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT}, folders)
     with serving(str(archive)) as stack:

@@ -72,6 +72,22 @@ def handler(data, context):
     return json.dumps({"largest": largest}), "application/json"
 """
 
+TYPED = """
+import dataclasses
+import typing
+
+
+@dataclasses.dataclass
+class Row:
+    x: float
+    kind: typing.Literal["a", "b"] = "a"
+    tags: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def handler(rows: list[Row], context) -> list[dict[str, float]]:
+    return [{"x": row.x} for row in rows]
+"""
+
 HALF = """
 import tfs_proxy
 
@@ -101,6 +117,8 @@ def predict_fn(data, model):
     [
         pytest.param(DESCRIBED, "v2", id="described"),
         pytest.param(DESCRIBED, "v2-script", id="described, asked in the protocol"),
+        pytest.param(TYPED, "v2", id="typed"),
+        pytest.param(TYPED, "v2-script", id="typed, asked in the protocol"),
         pytest.param(HALF, "v2", id="half"),
         pytest.param(HALF, "v2-script", id="half, asked in the protocol"),
         pytest.param(SCRIPT_MODEL, "v2-script", id="script model"),

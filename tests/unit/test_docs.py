@@ -18,7 +18,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
 from support.loading import load_script
-from tfs_proxy import cli
+from tfs_proxy import cli, testing
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -42,6 +42,20 @@ def shown_file(name: str) -> str:
     """The text of a file that a page shows."""
     (text,) = [text for _, _, title, text in blocks() if title == name]
     return text
+
+
+def test_a_typed_script_is_short_and_does_what_its_page_says(tmp_path: Path) -> None:
+    """A price of a house, with a model behind it, in twelve lines."""
+    script = tmp_path / "inference.py"
+    script.write_text(shown_file("house/code/inference.py"))
+    spec = testing.TensorSpec("house", "DT_FLOAT", (None, 2))
+    model = testing.signature({"house": spec}, {"price": testing.TensorSpec("price", "DT_FLOAT", (None, 1))})
+
+    assert len(script.read_text().splitlines()) <= 12
+    with testing.load(script, signatures=model, outputs={"price": [[230000]]}) as loaded:
+        assert loaded.post({"area": 80, "rooms": 3}).json == {"price": 230000.0}
+        assert loaded.calls[0].inputs["house"].tolist() == [[80.0, 3.0]]
+        assert loaded.post({"area": 80}).json["details"][0]["loc"] == ["rooms"]
 
 
 @pytest.mark.parametrize("name", ["settings", "commands", "metrics", "http"])

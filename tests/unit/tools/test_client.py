@@ -12,7 +12,6 @@ from threading import Thread
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tfs_proxy import Client, ClientError, NotAnswered, RequestRefused, ServerFailed, testing
@@ -137,6 +136,7 @@ def test_objects_are_sent_as_json(
 
 def test_what_can_not_be_sent_is_refused_here(url: str) -> None:
     """Before anything is sent."""
+    pandas = pytest.importorskip("pandas")
     with Client(url) as client:
         with pytest.raises(TypeError, match="a body of type dict is sent as JSON, and not as text/csv"):
             client.invoke({"x": 1}, "text/csv")
@@ -144,13 +144,14 @@ def test_what_can_not_be_sent_is_refused_here(url: str) -> None:
             client.invoke({"x": object()})
         for values in (["a", None], ["a", 0.5], [b"a", "b"]):
             with pytest.raises(ValueError, match=r"column 'x', row [01] is .*: columns hold numbers or str"):
-                client.predict(pd.DataFrame({"x": pd.Series(values, dtype=object)}))
+                client.predict(pandas.DataFrame({"x": pandas.Series(values, dtype=object)}))
     assert Told.asked == []
 
 
 def test_the_columns_of_a_table_are_inputs_by_name(url: str, tmp_path: Path) -> None:
     """Or, of a model of one input, its values; no digit is lost, and a gap is NaN."""
-    frame = pd.DataFrame({"b": [0.1, None], "a": [1 / 3, 2], "n": [16777217, 2]})
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"b": [0.1, None], "a": [1 / 3, 2], "n": [16777217, 2]})
     Told.answers = [(200, {"Content-Type": "application/json"}, b'{"predictions": [1.0, 2.0]}')]
     with Client(url) as client:
         assert dict(client.predict(frame))[""].tolist() == [1.0, 2.0]

@@ -33,7 +33,6 @@ SIZE = (12, 9)
 
 DESCRIBED = """
 import dataclasses
-import json
 
 import tfs_proxy
 
@@ -44,13 +43,11 @@ class Film:
     years: list[int]
 
 
-tfs_proxy.describe(accepts={"application/json": Film}, examples={"application/json": b'{"title": "Heat", "years": [1995]}'})
+tfs_proxy.describe(examples={"application/json": b'{"title": "Heat", "years": [1995]}'})
 
 
-def handler(data, context):
-    film = json.loads(data.read())
-    ranked = [{"labels": [film["title"], "other"], "probabilities": [0.75, 0.25]}] * len(film["years"])
-    return json.dumps({"predictions": ranked}), "application/json"
+def handler(film: Film, context):
+    return {"predictions": [{"labels": [film.title, "other"], "probabilities": [0.75, 0.25]}] * len(film.years)}
 """
 
 

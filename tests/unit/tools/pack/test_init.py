@@ -101,7 +101,7 @@ def test_typed(tmp_path: Path, inputs: dict[str, testing.TensorSpec] | None, run
     assert "2 passed" in subprocess.run(tested, capture_output=True, text=True, check=False).stdout
     if inputs is None:
         return
-    with testing.load(new, outputs={"y": np.float32([[0.1, 2]]), "label": [b"cat"]}) as loaded:
+    with testing.load(new, outputs={"y": np.array([[0.1, 2]], np.float32), "label": [b"cat"]}) as loaded:
         reply = loaded.post((new / "request.json").read_bytes())
         schemas = loaded.openapi().json["components"]["schemas"]
     assert reply.json == [{"y": [0.1, 2.0], "label": "cat"}]
