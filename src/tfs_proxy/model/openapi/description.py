@@ -32,9 +32,7 @@ def json_schema(declared: Any) -> Schema:
     try:
         return msgspec.json.schema(declared, schema_hook=_own_schema)
     except TypeError as error:
-        raise TypeError(
-            f"describe: {declared!r} is neither a JSON schema nor a type of JSON: {error}"
-        ) from None
+        raise TypeError(f"{declared!r} is neither a JSON schema nor a type of JSON: {error}") from None
 
 
 def _own_schema(declared: Any) -> Schema:
