@@ -43,6 +43,12 @@ MOST_FAULTS = 50
 LONGEST_STEP = 100
 """Characters of a key in a place: a body may choose the keys of a mapping."""
 
+PYDANTIC_FAULT_BYTES = 400
+"""Memory of a fault, of which pydantic collects one for each value that does not fit."""
+
+MOST_LISTED = 1000
+"""Faults of a record of which pydantic makes a list, at 1 KB each."""
+
 _STEP = re.compile(r"\.([^.\[\]`]+)|\[(\d+)\]")
 _FIELD = re.compile(r"field `(.+)`$")
 """Parts of msgspec's errors: steps of the path to a value, and a member that is missing or unknown."""
@@ -81,6 +87,9 @@ class DeclaredBody(Struct, frozen=True):
     is_list: bool
     """True if a body is a list, or JSON lines."""
 
+    fault_bytes: int = 0
+    """Memory that each value may take if it does not fit."""
+
     def read(self, request: ScriptRequest) -> object:
         """Make the object of a request's body; raises BadInput, UnsupportedMediaType and PayloadTooLarge."""
         if request.codec is not None:
@@ -101,6 +110,7 @@ class DeclaredBody(Struct, frozen=True):
         except (ValueError, RecursionError) as error:
             raise Unfit(self.name, list(_faults(error, ()))) from None
         for number, record in enumerate(records):
+            request.budget.require(record.count(b",") * self.fault_bytes)
             try:
                 objects.append(self.decode(record))
             except (ValueError, RecursionError) as error:
@@ -123,6 +133,9 @@ class DeclaredBody(Struct, frozen=True):
 def _faults(error: BaseException, place: Place) -> Iterator[Fault]:
     """Faults that pydantic or msgspec name in a value at ``place``."""
     if hasattr(error, "errors"):
+        if error.error_count() > MOST_LISTED:
+            yield {"loc": place, "msg": f"{error.error_count()} values don't fit"}
+            return
         for each in error.errors():
             steps = [step[:LONGEST_STEP] if isinstance(step, str) else step for step in each["loc"]]
             yield {"loc": (*place, *steps), "msg": each["msg"]}
@@ -158,7 +171,8 @@ def declared_body(path: str, name: str, function: Function | None) -> DeclaredBo
     accepts = {media.JSON: {}, media.JSON_LINES: {"type": "string"}} if is_list else {media.JSON: {}}
     try:
         accepts[media.JSON] = json_schema(annotation)
-        if hasattr(item, PYDANTIC):
+        is_pydantic = hasattr(item, PYDANTIC)
+        if is_pydantic:
             decode = import_module("pydantic").TypeAdapter(item).validate_json
         else:
             decode = msgspec.json.Decoder(item, dec_hook=_inner).decode
@@ -166,7 +180,7 @@ def declared_body(path: str, name: str, function: Function | None) -> DeclaredBo
         raise ScriptLoadError(
             f"{path}: {name} takes {shown}, which can't be read as JSON: {error}"
         ) from error
-    return DeclaredBody(shown, accepts, decode, is_list)
+    return DeclaredBody(shown, accepts, decode, is_list, PYDANTIC_FAULT_BYTES * is_pydantic)
 
 
 def _inner(kind: Any, value: Any) -> object:

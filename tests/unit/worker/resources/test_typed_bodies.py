@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy import testing
+from tfs_proxy.settings.settings import Settings
 from tfs_proxy.testing import TensorSpec
 from tfs_proxy.values.errors import ScriptLoadError
 
@@ -184,12 +185,18 @@ def test_lines_are_read_one_by_one(ask: Ask) -> None:
     assert [each["loc"] for each in reply.json["details"]] == [[1], [2]]
 
 
-def test_a_refusal_is_bounded(ask: Ask) -> None:
+def test_a_refusal_is_bounded(ask: Ask, tmp_path: Path) -> None:
     """However many records a body has, and however deep it is."""
     reply = ask(taking("list[Offer]"), json.dumps([{}] * 10_000))
 
     assert len(reply.json["details"]) == 50
-    assert ask(taking("list[Any]").replace("Any", "Deep") + DEEP, "[" * 100_000).status == 400
+    assert ask(taking("list[Deep]") + DEEP, "[" * 100_000).status == 400
+    many = json.dumps({"price": 1, "houses": [0] * 2000})
+    assert ask(taking("Offer"), many).json["details"] == [{"loc": [], "msg": "2000 values don't fit"}]
+    settings = Settings.from_env({"TFS_PROXY_MAX_DECODED_TOTAL_MB": "1"})
+    with testing.load(tmp_path / "inference.py", signatures=HOUSE, settings=settings) as script:
+        assert script.post({"price": 1, "houses": [0] * 3000}).status == 413
+        assert script.post({"price": 1, "houses": [0] * 2000}).status == 400
 
 
 DEEP = """
