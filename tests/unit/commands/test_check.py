@@ -281,15 +281,27 @@ def test_a_damaged_file_of_data_capture_is_refused(tmp_path: Path, run: Command)
     )
 
 
-def test_the_document(tmp_path: Path, run: Command) -> None:
-    """Standard output is the OpenAPI document alone, with what the script describes; no server is started."""
-    described = "import tfs_proxy\ntfs_proxy.describe(accepts={'text/csv': str})\n"
+DESCRIBED = f"import tfs_proxy
+tfs_proxy.describe(accepts={{'text/csv': str}})
+{MIRROR}"
+TYPED = (
+    "import dataclasses
+@dataclasses.dataclass
+class Row: x: float
+"
+    "def handler(row: Row, context) -> Row: return row
+"
+)
 
-    said = run("check", archive(tmp_path, f"{described}{MIRROR}"), "--openapi")
+
+@pytest.mark.parametrize(("script", "kind"), [(DESCRIBED, "text/csv"), (TYPED, "application/json")])
+def test_the_document(tmp_path: Path, run: Command, script: str, kind: str) -> None:
+    """Standard output is the OpenAPI document alone, with what the script describes; no server is started."""
+    said = run("check", archive(tmp_path, script), "--openapi")
     document = json.loads(said.out)
     validate(document)
     assert document["info"]["title"] == "m"
-    assert list(document["paths"]["/invocations"]["post"]["requestBody"]["content"]) == ["text/csv"]
+    assert list(document["paths"]["/invocations"]["post"]["requestBody"]["content"]) == [kind]
     assert "Model m, version 1" in said.err
 
 

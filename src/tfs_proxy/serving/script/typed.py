@@ -130,7 +130,7 @@ class DeclaredBody(Struct, frozen=True):
         return list(map(bytes, msgspec.json.decode(body, type=list[msgspec.Raw]))) if self.is_list else [body]
 
 
-def _faults(error: BaseException, place: Place) -> Iterator[Fault]:
+def _faults(error: Any, place: Place) -> Iterator[Fault]:
     """Faults that pydantic or msgspec name in a value at ``place``."""
     if hasattr(error, "errors"):
         if error.error_count() > MOST_LISTED:

@@ -99,6 +99,14 @@ def test_a_body_becomes_the_object_of_its_type(ask: Ask, kind: str, body: str, s
     assert (reply.status, reply.text) == (200, shown)
 
 
+def test_a_decorated_handler_is_that_inside(ask: Ask) -> None:
+    decorated = (
+        "import functools\ndef passing(f): return functools.wraps(f)(lambda *given: f(*given))\n@passing\n"
+    )
+
+    assert ask(decorated + taking("Flat"), {"rooms": 1}).text == "{'rooms': 1}"
+
+
 @pytest.mark.parametrize(
     ("content_type", "kind", "body"),
     [
