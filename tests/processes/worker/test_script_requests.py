@@ -114,3 +114,33 @@ def test_a_script_s_channel_leads_to_the_model_server_and_may_be_open_while_it_f
     for number, (before, text, doubled, after) in enumerate(answers):
         assert (before, doubled, after) == ([number / 2 + 2], [2 * number, 4], [number / 2 + 2])
         assert text == FORKED
+
+
+TYPED = """
+import asyncio
+import dataclasses
+
+
+@dataclasses.dataclass
+class Row:
+    x: float
+
+
+async def handler(rows: list[Row], context) -> list[Row]:
+    await asyncio.sleep(0.01)
+    return [Row(row.x * 2) for row in rows]
+"""
+
+
+def test_objects_go_in_and_out_over_http(tmp_path: Path) -> None:
+    """Behind nginx, many at once; a body that does not fit has the places of its faults."""
+    with serving(*stand_in_words(tmp_path, TYPED)) as stack, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: stack.invoke(f'[{{"x": {number}}}]').json, range(50)))
+        lines = stack.invoke('{"x": 1}\n{"x": 2}\n', "application/jsonlines")
+        refused = stack.invoke('[{"x": 1}, {"x": "a"}]')
+        form = stack.invoke("x=1", "application/x-www-form-urlencoded")
+
+    assert answers == [[{"x": 2.0 * number}] for number in range(50)]
+    assert (lines.json, lines.headers["content-type"]) == ([{"x": 2.0}, {"x": 4.0}], "application/json")
+    assert (refused.status, [each["loc"] for each in refused.json["details"]]) == (400, [[1, "x"]])
+    assert (form.status, "-H 'Content-Type: application/json'" in form.json["error"]) == (415, True)
