@@ -19,7 +19,7 @@ function sample(schema, root, depth = 0) {
   return PLAIN[schema.type] ?? null;
 }
 
-export const declaredText = (type, { schema, example }) => example ?? (/json/.test(type) ? JSON.stringify(sample(schema, schema)) : "");
+export const declaredText = (type, { schema, example }) => example ?? (/json$/.test(type) ? JSON.stringify(sample(schema, schema)) : "");
 
 // A field for each member of a JSON object, else one for the whole body.
 export function showDeclared(panel, type, declared) {
