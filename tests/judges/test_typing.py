@@ -12,7 +12,7 @@ from tfs_proxy.cli import main
 
 UV = Path(sys.executable).parent / "uv"
 EXAMPLES = ("digits", "numpy_script", "resnet50_jpeg", "resnet50_tfrecord", "streaming")
-STARTED = "init"
+STARTED = {"init": [], "init --typed": ["--typed"]}
 
 
 def run(*words: str | Path) -> None:
@@ -33,13 +33,13 @@ def user_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-@pytest.fixture(params=[*EXAMPLES, STARTED])
+@pytest.fixture(params=[*EXAMPLES, *STARTED])
 def script(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A script of an example, or the one that `init` writes."""
     name: str = request.param
-    if name != STARTED:
+    if name not in STARTED:
         return ROOT / "code_examples" / name / "inference.py"
-    assert main(["init", str(tmp_path / "new")]) == 0
+    assert main(["init", str(tmp_path / "new"), *STARTED[name]]) == 0
     return tmp_path / "new" / "code" / "inference.py"
 
 
