@@ -281,16 +281,10 @@ def test_a_damaged_file_of_data_capture_is_refused(tmp_path: Path, run: Command)
     )
 
 
-DESCRIBED = f"import tfs_proxy
-tfs_proxy.describe(accepts={{'text/csv': str}})
-{MIRROR}"
+DESCRIBED = f"import tfs_proxy\ntfs_proxy.describe(accepts={{'text/csv': str}})\n{MIRROR}"
 TYPED = (
-    "import dataclasses
-@dataclasses.dataclass
-class Row: x: float
-"
-    "def handler(row: Row, context) -> Row: return row
-"
+    "import dataclasses\n@dataclasses.dataclass\nclass Row: x: float\n"
+    "def handler(row: Row, context) -> Row: return row\n"
 )
 
 

@@ -112,9 +112,7 @@ def test_typed(tmp_path: Path, inputs: dict[str, testing.TensorSpec] | None, run
     "spec", [tensor("DT_FLOAT", 1, 4), tensor("DT_COMPLEX64", None)], ids=["one record", "complex"]
 )
 @pytest.mark.parametrize("name", ["x", "a b", "class"])
-def test_what_no_class_can_have(
-    tmp_path: Path, run: Command, spec: testing.TensorSpec, name: str
-) -> None:
+def test_what_no_class_can_have(tmp_path: Path, run: Command, spec: testing.TensorSpec, name: str) -> None:
     """A name that is none of Python's, an input without records, a type that JSON lacks."""
     given = spec if name == "x" else tensor("DT_FLOAT", None)
     write_signature_model(tmp_path / "m" / "1", {name: given}, OUTPUTS)

@@ -8,9 +8,9 @@ import pytest
 
 from support.fake_upstream import Call
 from support.records import example
-from tfs_proxy.data.formats.npy import write_npy
+from tfs_proxy.data.formats.npy import write_npy, write_npz
 from tfs_proxy.serving.upstream.interface import ModelAnswer
-from unit.worker.resources.conftest import Front
+from unit.worker.resources.conftest import Front, error_of
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,7 @@ FORM = "multipart/form-data; boundary=x"
         (b'--x\r\nContent-Disposition: form-data; name="x"\r\n\r\na\r\n--x--\r\n', FORM, [0, "x"]),
     ],
 )
-def test_the_place_of_a_fault(
-    front: Any, error_of: ErrorOf, body: str | bytes, kind: str, loc: list[int | str]
-) -> None:
+def test_the_place_of_a_fault(front: Front, body: str | bytes, kind: str, loc: list[int | str]) -> None:
     """Records count from 0, before the input."""
     result = front.post(body, Content_Type=kind if "/" in kind else f"application/{kind}")
 
