@@ -11,7 +11,9 @@ READY_DEMO := $(VENV)/.ready-demo
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Start: see it work
 
 .PHONY: demo
 demo: $(READY_DEMO) try-nginx  ## train a small model, serve it, post real images and check the answers
@@ -29,34 +31,21 @@ endif
 examples: $(READY) try-nginx try-curl  ## run every example by the commands of its README, compare the answers (ONLY="digits ...")
 	@$(BIN)/python scripts/run_examples.py $(ONLY)
 
-.PHONY: docs docs-reference docs-examples docs-links
-docs: $(READY) try-nginx try-chromium  ## build the documentation site into build/site; broken links and anchors are errors
-	@PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
-	@scripts/vendor-mermaid
-	$(BIN)/zensical build --strict --clean
-docs-reference: $(READY)  ## write the reference pages that come from the code: settings and commands
-	@$(BIN)/python scripts/docs_reference.py
-docs-examples: $(READY) try-nginx try-curl  ## run the commands of the documentation's pages (ONLY="start/migrate.md ...")
-	@$(BIN)/python scripts/run_examples.py --docs $(ONLY)
-docs-links: $(READY)  ## ask every outside link of the documentation; needs the network
-	@$(BIN)/python scripts/check_links.py
+.PHONY: nginx
+nginx:  ## install nginx from the distribution (needs root)
+	@scripts/install-program nginx
 
-.PHONY: contract-changes
-contract-changes: $(READY)  ## record that CHANGELOG.md says what changed in tests/contract (SAME_FOR_USERS=1: nothing)
-	@$(BIN)/python scripts/contract_changes.py $(if $(SAME_FOR_USERS),--same-for-users)
+.PHONY: clean
+clean:  ## remove the virtual environment, caches and built examples
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build code_examples/*/build
 
-.PHONY: schemas
-schemas: $(READY)  ## write the JSON schemas of the files that commands read
-	@$(BIN)/python scripts/json_schemas.py
+##@ Develop: what belongs to a change
 
-.PHONY: dashboards
-dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
-	@$(BIN)/python scripts/dashboards.py
-
-.PHONY: manifests
-manifests: $(READY)  ## write the manifests of deploy/kubernetes: what deploy/chart renders with its examples
-	@scripts/install-judge chart
-	@scripts/render-manifests
+.PHONY: lint
+lint: $(READY)  ## ruff, formatting and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 .PHONY: test test-all test-rest test-contract test-oldest
 test: $(READY_TEST) try-nginx  ## run what holds the core: contract, unit tests, a server of one model
@@ -73,6 +62,68 @@ test-contract: $(READY) try-nginx  ## try what users can see, through public doo
 test-oldest: $(READY) try-nginx  ## try the same with the oldest packages that pyproject.toml allows, in build/oldest
 	@scripts/make-oldest build/oldest
 	build/oldest/bin/python -m pytest -W "ignore:Protobuf gencode version" tests/contract
+
+.PHONY: docs docs-reference docs-examples docs-links
+docs: $(READY) try-nginx try-chromium  ## build the documentation site into build/site; broken links and anchors are errors
+	@PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
+	@scripts/vendor-mermaid
+	$(BIN)/zensical build --strict --clean
+docs-reference: $(READY)  ## write the reference pages that come from the code: settings and commands
+	@$(BIN)/python scripts/docs_reference.py
+docs-examples: $(READY) try-nginx try-curl  ## run the commands of the documentation's pages (ONLY="start/migrate.md ...")
+	@$(BIN)/python scripts/run_examples.py --docs $(ONLY)
+docs-links: $(READY)  ## ask every outside link of the documentation; needs the network
+	@$(BIN)/python scripts/check_links.py
+
+.PHONY: contract-changes
+contract-changes: $(READY)  ## record that CHANGELOG.md says what changed in tests/contract (SAME_FOR_USERS=1: nothing)
+	@$(BIN)/python scripts/contract_changes.py $(if $(SAME_FOR_USERS),--same-for-users)
+
+.PHONY: budget
+budget: $(READY)  ## lower the tokens and modules that each room may have to what it has now
+	@$(BIN)/python scripts/lower_budget.py
+
+.PHONY: schemas
+schemas: $(READY)  ## write the JSON schemas of the files that commands read
+	@$(BIN)/python scripts/json_schemas.py
+
+.PHONY: dashboards
+dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
+	@$(BIN)/python scripts/dashboards.py
+
+.PHONY: manifests
+manifests: $(READY)  ## write the manifests of deploy/kubernetes: what deploy/chart renders with its examples
+	@scripts/install-judge chart
+	@scripts/render-manifests
+
+.PHONY: protos
+protos: $(READY)  ## compile src/tfs_proxy/wire/protos/schema/*.proto into the descriptor set that the package ships
+	$(BIN)/python scripts/compile_protos.py
+	$(BIN)/ruff format --quiet src/tfs_proxy/wire/protos/schema
+	$(BIN)/ruff check --quiet --fix src/tfs_proxy/wire/protos/schema
+
+.PHONY: demo-archive
+demo-archive: $(READY)  ## train the model that `tfs-proxy demo` serves, and write it and its pictures into the package
+	@$(BIN)/python scripts/demo_archive.py
+
+.PHONY: known-ops
+known-ops: $(READY)  ## write the names of the ops that `check` knows, from the installed TensorFlow
+	$(BIN)/python scripts/known_ops.py
+
+.PHONY: lock
+lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		$(UPGRADE) --extra dev pyproject.toml -o requirements.lock
+
+.PHONY: lock-judges
+lock-judges: $(READY)  ## resolve the newest versions of the judges, and of the servers that `make bench` compares with (ONLY="kserve ...")
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) release awscli benchmarks/peers/litserve benchmarks/peers/bentoml)
+
+.PHONY: refresh
+refresh: $(READY)  ## take the base images' newest digests and the newest versions of all packages, and say what changed
+	@scripts/refresh
+
+##@ Prove: what takes long, or other programs
 
 JUDGES := chart kserve mlserver openapi_client sagemaker3 sbom schemathesis stores tritonclient typing workflows
 .PHONY: judges test-judges test-judges-short
@@ -94,6 +145,66 @@ test-container: $(READY)  ## run the tests that need real containers, if a Docke
 test-cluster: $(READY) image-embedded  ## run the chart in a cluster of kind: needs docker, kind, kubectl, helm and the network
 	@scripts/try-cluster
 
+.PHONY: attack attack-short
+attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes
+	ATTACK=long $(BIN)/python -m pytest tests/attack
+attack-short: $(READY) try-nginx  ## the same in two minutes
+	$(BIN)/python scripts/ring.py attack
+
+.PHONY: prove-transform
+prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory
+	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
+		tests/processes/transform/test_local.py -k "killed or memory"
+
+.PHONY: prove-ray
+prove-ray: $(READY) try-nginx  ## batch transform on three nodes of Ray, of which two die, and a Ctrl-C (WRITE=1: into the docs)
+	$(BIN)/python benchmarks/transform_ray.py $(if $(WRITE),--write)
+
+.PHONY: prove-openapi
+prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every answer is as the OpenAPI document says
+	@scripts/install-judge schemathesis
+	SCHEMATHESIS_CASES=$(or $(CASES),10000) $(BIN)/python -m pytest -s --timeout 1800 tests/judges/test_schemathesis.py
+
+.PHONY: prove-interleavings
+prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, requests and deaths of models
+	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/run/many_models/test_interleavings.py
+
+.PHONY: gpu-check gpu-check-wheels
+gpu-check: $(READY)  ## try what reads a GPU and needs no TensorFlow; says what it could not try
+	@$(BIN)/python scripts/gpu_check.py
+gpu-check-wheels: $(READY)  ## put our wheel and what it needs with Python 3.12 into build/gpu-check, for a machine without network
+	@rm -rf build/gpu-check
+	@$(BIN)/hatchling build -t wheel -d build/gpu-check
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version 3.12 \
+		--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux2014_x86_64 \
+		-d build/gpu-check "tfs-proxy[gpu] @ file://$$(ls $(CURDIR)/build/gpu-check/*.whl)"
+	@size=$$(du -sm build/gpu-check | cut -f1); echo "build/gpu-check: $$size MB"; test "$$size" -lt 64
+
+.PHONY: bench
+bench: $(READY) try-nginx  ## measure rates, CPU time, start-up and memory; WRITE=1 writes them into the documentation
+	@scripts/install-program wrk --if-allowed
+	$(BIN)/python benchmarks/serving.py $(if $(WRITE),--write) $(OPTIONS)
+	$(BIN)/python benchmarks/python_servers.py $(if $(WRITE),--write)
+	$(if $(WRITE),$(BIN)/python benchmarks/scale.py --write)
+
+.PHONY: bench-multi-model
+bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memory, cost of a request, p99 while others load
+	@scripts/install-program wrk --if-allowed
+	$(BIN)/python benchmarks/multi_model.py
+	$(BIN)/python benchmarks/multi_model_cost.py
+	$(BIN)/python benchmarks/multi_model_loading.py
+
+.PHONY: bench-open-inference
+bench-open-inference: $(READY) try-nginx  ## compare the Open Inference Protocol with TensorFlow Serving's
+	@scripts/install-program wrk --if-allowed
+	$(BIN)/python benchmarks/open_inference.py
+
+.PHONY: audit
+audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; RELEASE=1 fails if some are not checked
+	@$(BIN)/python scripts/audit.py $(if $(RELEASE),--release)
+
+##@ Release: images, and files to publish
+
 .PHONY: image-cpu image-gpu image-embedded
 image-cpu:  ## build tfs-proxy:cpu, with the official model server (OPTIONS="--build-arg SCRIPT_LIBRARIES=false")
 	@scripts/build-image cpu $(OPTIONS)
@@ -105,6 +216,13 @@ image-embedded:  ## build tfs-proxy:embedded, with the embedded model server; ne
 .PHONY: sbom
 sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) into build/
 	@scripts/copy-sbom $(or $(IMAGE),embedded)
+
+.PHONY: release
+release: $(READY) try-nginx try-chromium  ## make and judge the files of a release in build/release (REHEARSAL=1: of a version that is not decided)
+	@scripts/vendor-mermaid
+	@scripts/install-judge release chart
+	$(BIN)/python scripts/release.py $(if $(REHEARSAL),--rehearsal)
+	$(BIN)/python scripts/ring.py release
 
 # Where a release's images and chart stand; a fork writes its own into [project.urls].
 IMAGES ?= $(shell sed -n 's|^Images = "https://\(.*\)"|\1|p' pyproject.toml)
@@ -137,116 +255,6 @@ publish-manifest:  ## make TAG of what was pushed for each of ARCHITECTURES
 publish-chart:  ## push the chart of `make release` to the registry of [project.urls]
 	helm push build/release/$(notdir $(CHART))-*.tgz oci://$(patsubst %/,%,$(dir $(CHART))) 2>&1 | tee build/pushed-chart
 	@$(call PUSHED,$(CHART),"$$(sed -n 's/^Digest: //p' build/pushed-chart)")
-
-.PHONY: gpu-check gpu-check-wheels
-gpu-check: $(READY)  ## try what reads a GPU and needs no TensorFlow; says what it could not try
-	@$(BIN)/python scripts/gpu_check.py
-gpu-check-wheels: $(READY)  ## put our wheel and what it needs with Python 3.12 into build/gpu-check, for a machine without network
-	@rm -rf build/gpu-check
-	@$(BIN)/hatchling build -t wheel -d build/gpu-check
-	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version 3.12 \
-		--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux2014_x86_64 \
-		-d build/gpu-check "tfs-proxy[gpu] @ file://$$(ls $(CURDIR)/build/gpu-check/*.whl)"
-	@size=$$(du -sm build/gpu-check | cut -f1); echo "build/gpu-check: $$size MB"; test "$$size" -lt 64
-
-.PHONY: prove-transform
-prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory
-	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
-		tests/processes/transform/test_local.py -k "killed or memory"
-
-.PHONY: prove-ray
-prove-ray: $(READY) try-nginx  ## batch transform on three nodes of Ray, of which two die, and a Ctrl-C (WRITE=1: into the docs)
-	$(BIN)/python benchmarks/transform_ray.py $(if $(WRITE),--write)
-
-.PHONY: prove-openapi
-prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every answer is as the OpenAPI document says
-	@scripts/install-judge schemathesis
-	SCHEMATHESIS_CASES=$(or $(CASES),10000) $(BIN)/python -m pytest -s --timeout 1800 tests/judges/test_schemathesis.py
-
-.PHONY: prove-interleavings
-prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, requests and deaths of models
-	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/run/many_models/test_interleavings.py
-
-.PHONY: attack attack-short
-attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes
-	ATTACK=long $(BIN)/python -m pytest tests/attack
-attack-short: $(READY) try-nginx  ## the same in two minutes
-	$(BIN)/python scripts/ring.py attack
-
-.PHONY: lint
-lint: $(READY)  ## ruff, formatting and mypy --strict
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-
-.PHONY: budget
-budget: $(READY)  ## lower the tokens and modules that each room may have to what it has now
-	@$(BIN)/python scripts/lower_budget.py
-
-.PHONY: audit
-audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; RELEASE=1 fails if some are not checked
-	@$(BIN)/python scripts/audit.py $(if $(RELEASE),--release)
-
-.PHONY: bench
-bench: $(READY) try-nginx  ## measure rates, CPU time, start-up and memory; WRITE=1 writes them into the documentation
-	@scripts/install-program wrk --if-allowed
-	$(BIN)/python benchmarks/serving.py $(if $(WRITE),--write) $(OPTIONS)
-	$(BIN)/python benchmarks/python_servers.py $(if $(WRITE),--write)
-	$(if $(WRITE),$(BIN)/python benchmarks/scale.py --write)
-
-.PHONY: bench-multi-model
-bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memory, cost of a request, p99 while others load
-	@scripts/install-program wrk --if-allowed
-	$(BIN)/python benchmarks/multi_model.py
-	$(BIN)/python benchmarks/multi_model_cost.py
-	$(BIN)/python benchmarks/multi_model_loading.py
-
-.PHONY: bench-open-inference
-bench-open-inference: $(READY) try-nginx  ## compare the Open Inference Protocol with TensorFlow Serving's
-	@scripts/install-program wrk --if-allowed
-	$(BIN)/python benchmarks/open_inference.py
-
-.PHONY: protos
-protos: $(READY)  ## compile src/tfs_proxy/wire/protos/schema/*.proto into the descriptor set that the package ships
-	$(BIN)/python scripts/compile_protos.py
-	$(BIN)/ruff format --quiet src/tfs_proxy/wire/protos/schema
-	$(BIN)/ruff check --quiet --fix src/tfs_proxy/wire/protos/schema
-
-.PHONY: demo-archive
-demo-archive: $(READY)  ## train the model that `tfs-proxy demo` serves, and write it and its pictures into the package
-	@$(BIN)/python scripts/demo_archive.py
-
-.PHONY: known-ops
-known-ops: $(READY)  ## write the names of the ops that `check` knows, from the installed TensorFlow
-	$(BIN)/python scripts/known_ops.py
-
-.PHONY: release
-release: $(READY) try-nginx try-chromium  ## make and judge the files of a release in build/release (REHEARSAL=1: of a version that is not decided)
-	@scripts/vendor-mermaid
-	@scripts/install-judge release chart
-	$(BIN)/python scripts/release.py $(if $(REHEARSAL),--rehearsal)
-	$(BIN)/python scripts/ring.py release
-
-.PHONY: lock
-lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		$(UPGRADE) --extra dev pyproject.toml -o requirements.lock
-
-.PHONY: refresh
-refresh: $(READY)  ## take the base images' newest digests and the newest versions of all packages, and say what changed
-	@scripts/refresh
-
-.PHONY: lock-judges
-lock-judges: $(READY)  ## resolve the newest versions of the judges, and of the servers that `make bench` compares with (ONLY="kserve ...")
-	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) release awscli benchmarks/peers/litserve benchmarks/peers/bentoml)
-
-.PHONY: nginx
-nginx:  ## install nginx from the distribution (needs root)
-	@scripts/install-program nginx
-
-.PHONY: clean
-clean:  ## remove the virtual environment, caches and built examples
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build code_examples/*/build
 
 .PHONY: try-chromium
 try-chromium:  # the driver's package brings the browser
