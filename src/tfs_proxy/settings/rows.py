@@ -191,35 +191,39 @@ class UseSettings:
     """The part of `settings.Settings` about callers and the `LAST_GROUPS`."""
 
     hosts: str = CALLERS.setting(
-        "TFS_PROXY_HOST", str, "", "addresses to listen on, between commas, or all, or local",
+        "TFS_PROXY_HOST", str, "",
+        "addresses to listen on, between commas; all, or local for this machine alone",
         shown="all in containers and on platforms, else local", aws="all")
     allowed_origins: str = CALLERS.setting(
         "TFS_PROXY_ALLOWED_ORIGINS", str, "",
-        "origins of web pages that may call, between commas; no others may then", shown="none", aws="all")
+        "web pages of other origins that may call (CORS), between commas; no others may then",
+        shown="none", aws="all")
     allowed_hosts: str = CALLERS.setting(
         "TFS_PROXY_ALLOWED_HOSTS", str, "",
-        "more names, between commas, for Host if only this machine connects", shown="those of localhost")
+        "more names in Host, between commas, for a server that only this machine reaches",
+        shown="those of localhost")
     model_folders: str = CALLERS.setting(
-        "TFS_PROXY_MODEL_FOLDERS", str, "", "more folders, between commas, for POST /models",
+        "TFS_PROXY_MODEL_FOLDERS", str, "", "more folders, between commas, from which POST /models may load",
         shown="/opt/ml/models and the folder of --multi-model", aws="any path")
     tls_certificate: str | None = CALLERS.setting(
         "TFS_PROXY_TLS_CERTIFICATE", str, None,
-        "PEM file of the certificate, and of those up to its CA: TLS 1.2 and up at all ports by nginx; files "
+        "certificate for TLS at all ports, a PEM file with those up to its CA; by nginx, 1.2 and up; files "
         "of keys and TLS are read again when their content changes", shown="no TLS")
     tls_key: str | None = CALLERS.setting(
         "TFS_PROXY_TLS_KEY", str, None,
-        "PEM file of the certificate's key, without a passphrase", shown="none")
+        "private key of the certificate, a PEM file without a passphrase", shown="none")
     tls_client_ca: str | None = CALLERS.setting(
         "TFS_PROXY_TLS_CLIENT_CA", str, None,
-        "PEM file of CAs, one of which must have signed the client's certificate, except at health checks",
+        "CAs that must have signed clients' certificates, a PEM file; health checks need none",
         shown="no client certificates")
     api_keys: str | None = CALLERS.setting(
         "TFS_PROXY_API_KEYS", str, None,
-        "file of a name and a key a line, one of which each request but a probe must bring: Authorization: "
-        "Bearer KEY", shown="no keys")
+        "file of the keys that callers must send; a line has a name and a key; it comes as Authorization: "
+        "Bearer KEY, and probes need none", shown="no keys")
     admin_keys: str | None = CALLERS.setting(
         "TFS_PROXY_ADMIN_KEYS", str, None,
-        "the same for who may load and unload models, and do all else", shown="those of TFS_PROXY_API_KEYS")
+        "file of the keys that may load and unload models, and do all else",
+        shown="those of TFS_PROXY_API_KEYS")
 
     batch: bool = JOBS.setting(
         "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")
@@ -235,19 +239,20 @@ class UseSettings:
         shown="100")
 
     gunicorn_loglevel: str = FILES_AND_LOGS.setting(
-        parse.LOG_LEVEL, parse.log_level, "info", "log level of the workers and the supervisor; debug shows "
-        "how gunicorn and TensorFlow start; SAGEMAKER_CONTAINER_LOG_LEVEL counts if it is unset")
+        parse.LOG_LEVEL, parse.log_level, "info",
+        "how much the workers and the supervisor log; debug shows how gunicorn and TensorFlow start; "
+        "SAGEMAKER_CONTAINER_LOG_LEVEL counts if it is unset")
     nginx_loglevel: str = FILES_AND_LOGS.setting(
         "SAGEMAKER_TFS_NGINX_LOGLEVEL",
         parse.one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"), "error",
-        "log level of nginx")
+        "how much nginx logs")
     log_format: str = FILES_AND_LOGS.setting(
         "TFS_PROXY_LOG_FORMAT", parse.one_of("text", "json"), "text",
-        "text, or json: one JSON object a line; both have the entries of all processes")
+        "form of the log: text, or json, one JSON object a line; both have the entries of all processes")
     access_log: AccessLog = FILES_AND_LOGS.setting(
         "TFS_PROXY_ACCESS_LOG", parse.access_log, AccessLog(AccessLog.ERRORS),
-        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping, /live, "
-        "/metrics and /v2/health",
+        "which requests get a line in the log; off, errors, slow:MS, sample:FRACTION or all; never /ping, "
+        "/live, /metrics and /v2/health",
         shown="errors")
     home: str | None = FILES_AND_LOGS.setting(
         "TFS_PROXY_HOME", str, None, "folder for all files that are written",

@@ -44,33 +44,34 @@ class Settings(UseSettings):
     """
 
     port: int = ADDRESSES.setting(
-        "SAGEMAKER_BIND_TO_PORT", parse.whole(0, HIGHEST_PORT), 8080, "HTTP port; 0 takes a free one")
+        "SAGEMAKER_BIND_TO_PORT", parse.whole(0, HIGHEST_PORT), 8080,
+        "port of HTTP, at which requests arrive; 0 takes a free one")
     safe_port_range: PortRange | None = ADDRESSES.setting(
         "SAGEMAKER_SAFE_PORT_RANGE", parse.port_range, None,
-        "other ports, LOW-HIGH: model server i takes LOW+2i for gRPC and LOW+2i+1 for REST, workers the last",
+        "ports for the processes behind the HTTP port, LOW-HIGH; model server i takes LOW+2i for gRPC and "
+        "LOW+2i+1 for REST, workers the last",
         shown="free loopback ports", aws="gRPC 9000, REST 8501")
     doors: frozenset[str] = ADDRESSES.setting(
         "TFS_PROXY_DOORS", parse.doors, frozenset({"v1", "v2", "page"}),
-        "what is open besides /invocations, between commas, or none: v1, TF Serving's REST API; v2, the Open "
-        "Inference Protocol, whose inferences the model answers, or v2-script, the script; page, a page at / "
-        "on which browsers try the models",
+        "what is open besides /invocations, between commas, or none; v1, TF Serving's REST API; v2, the "
+        "Open Inference Protocol by the model, v2-script by the script; page, a page at / to try models",
         shown="v1,v2,page; v1,v2 on SageMaker")
     grpc_port: Ports | None = ADDRESSES.setting(
         "TFS_PROXY_GRPC_PORT", parse.ports(parse.GRPC_PORT, several=False), None,
-        "port of gRPC, TF Serving's API and the Open Inference Protocol; 0 takes a free one; auto is 8500 if "
-        "it is free, and off on SageMaker",
+        "port of gRPC, for TF Serving's API and the Open Inference Protocol; 0 takes a free one; auto is "
+        "8500 if it is free, and off on SageMaker",
         shown="off; auto in the images")
     extra_ports: Ports | None = ADDRESSES.setting(
         "TFS_PROXY_EXTRA_PORTS", parse.ports(parse.TENSORFLOW_SERVING_PORT, several=True), None,
-        "more HTTP ports with all that the HTTP port has, between commas, behind nginx; auto is 8501 if it "
-        "is free, and off if SageMaker says which ports to use",
+        "more HTTP ports that answer as the first one does, between commas, behind nginx; auto is 8501 if "
+        "it is free, and off if SageMaker says which ports to use",
         shown="off; auto in the images")
     nginx: bool = ADDRESSES.setting(
         "TFS_PROXY_NGINX", parse.flag, True,
-        "put nginx in front if it is installed; false: the workers listen on the port themselves")
+        "put nginx in front of the workers if it is installed; false: they listen on the port themselves")
     gzip: bool = ADDRESSES.setting(
         "TFS_PROXY_GZIP", parse.flag, False,
-        "nginx packs JSON, CSV and JSON Lines of 1 KB and more for clients that accept gzip")
+        "compress answers for clients that accept gzip; JSON, CSV and JSON Lines of 1 KB and more, by nginx")
     max_payload_mb: int = ADDRESSES.setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB", parse.whole(0, 100_000), DEFAULT_PAYLOAD_MB,
         "largest request body in MB; 0 means no limit for scripts that read bodies in parts, else 100",
@@ -83,30 +84,33 @@ class Settings(UseSettings):
         aws="no limit")
     max_answer_mb: int = ADDRESSES.setting(
         "TFS_PROXY_MAX_ANSWER_MB", parse.whole(1, 1_000_000), lambda machine: machine.answer_mb,
-        "largest answer in MB that is read: of a model server, a stage or a container (else 502), and by "
-        "transform, ask and Client (else it failed); what is passed on as it comes has no limit",
+        "largest answer in MB that is read from a model server, a stage or a container; more is a 502, and "
+        "a failure in transform, ask and Client; what is passed on as it comes has no limit",
         shown="a sixteenth of the memory, from 256 to 2047", aws="no limit")
 
     model: str | None = MODELS.setting(
         "SAGEMAKER_MODEL_URI", str, None,
-        "archive, folder or address in a store to serve if the command names none", shown="/opt/ml/model")
+        "model to serve if the command names none; an archive, a folder or an address in a store",
+        shown="/opt/ml/model")
     model_name: str | None = MODELS.setting(
-        "TFS_PROXY_MODEL_NAME", parse.model_name, None, "name of the model, if there is only one",
+        "TFS_PROXY_MODEL_NAME", parse.model_name, None,
+        "name of the model in /v1/models/NAME, if there is only one",
         shown="the folder's name")
     default_model_name: str | None = MODELS.setting(
         "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", lambda value: None if value.strip() == "None" else value, None,
-        "model for requests without tfs-model-name; None, AWS's own word for it, is none",
+        "model that answers requests without tfs-model-name; None, AWS's own word for it, is none",
         shown="the only model, else the first by name", aws="the first found")
     version_labels: Mapping[str, int] = MODELS.setting(
         "SAGEMAKER_TFS_VERSION_LABELS", parse.labels, {},
-        "version labels, such as stable=1,canary=2, for every model that has the version", shown="none")
+        "names of versions to ask for, such as stable=1,canary=2; for every model that has the version",
+        shown="none")
     multi_model: bool = MODELS.setting(
         "SAGEMAKER_MULTI_MODEL", parse.flag, False,
-        "multi-model mode: models are loaded and unloaded at run time, by SageMaker or POST to /models")
+        "serve many models, loaded and unloaded while it runs, by SageMaker or POST to /models")
     reload: bool = MODELS.setting(
         "TFS_PROXY_RELOAD", parse.flag, False,
-        "load what changes, code/ in new workers, models and archives in new processes; the old ones serve "
-        "meanwhile, and go on if what is new can't be used")
+        "serve changed code, models and archives without a restart; the old ones serve until the new ones "
+        "are ready, and go on if what is new can't be used")
     serving_model_name: str | None = MODELS.setting(
         "MODEL_NAME", str, None,
         "name of the model and of its folder, if the image replaces tensorflow/serving",
@@ -116,7 +120,7 @@ class Settings(UseSettings):
         "folder of the models' folders, if the image replaces tensorflow/serving", shown="/models")
     csv_columns: str | None = MODELS.setting(
         "TFS_PROXY_CSV_COLUMNS", str, None,
-        "inputs in the order of the columns of text/csv without a header, such as a,b",
+        "order of a model's inputs in text/csv without a header, such as a,b",
         shown="what pack recorded, else a header is needed")
 
     max_loaded_models: int = MULTI_MODEL.setting(
@@ -130,57 +134,62 @@ class Settings(UseSettings):
         "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX", str, "",
         "prefix of the script's files in that bucket; they are put into one folder", shown="the whole bucket")
     model_workers: int = MULTI_MODEL.setting(
-        "TFS_PROXY_MODEL_WORKERS", parse.whole(1, 128), 1, "processes that run the script of each model")
+        "TFS_PROXY_MODEL_WORKERS", parse.whole(1, 128), 1, "worker processes of each model that has a script")
 
     program: str = SCRIPTS.setting(
         "SAGEMAKER_PROGRAM", parse.script_name, "inference.py",
-        "the script, below code/; inference.py if no file has that name", aws="ignored")
+        "file of the script, below code/; inference.py if no file has that name", aws="ignored")
     default_accept: str | None = SCRIPTS.setting(
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", parse.media_type, None,
-        "type of the answer if the client sends no Accept, or */*", shown="application/json", aws="ignored")
+        "content type of the answer if the client sends no Accept, or */*",
+        shown="application/json", aws="ignored")
     install_environment: tuple[str, ...] = SCRIPTS.setting(
         "TFS_PROXY_INSTALL_ENVIRONMENT", parse.variables, (),
-        "variables, such as DATABASE_URL,AWS_*, that the installer of requirements.txt gets as well as PATH, "
-        "HOME, TMPDIR, PIP_*, UV_* and those of language, proxies, certificates, compilers and CUDA; all "
-        "lets everything through, filtered nothing more",
+        "variables that the installer of requirements.txt gets besides the usual ones, such as "
+        "DATABASE_URL,AWS_*; the usual ones are PATH, HOME, TMPDIR, PIP_*, UV_* and those of language, "
+        "proxies, certificates, compilers and CUDA; all lets everything through, filtered nothing more",
         shown="filtered", aws="all")
     install_seconds: float = SCRIPTS.setting(
         "TFS_PROXY_INSTALL_SECONDS", parse.number(1, 86400), 1800.0,
-        "s until the packages of requirements.txt must be installed", shown="1800", aws="no limit")
+        "seconds that installing requirements.txt may take; then the start fails",
+        shown="1800", aws="no limit")
     index: str = SCRIPTS.setting(
         "TFS_PROXY_INDEX", parse.one_of("without-wheels", "also"), "without-wheels",
-        "when the package index is asked for requirements.txt: only if there is no code/wheels, or also for "
-        "what is missing there")
+        "when packages of requirements.txt are looked for in the package index; only if there is no "
+        "code/wheels, or also for what is missing there")
 
     instance_count: int = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_INSTANCE_COUNT", parse.whole(1, 128), 1, "number of model-server processes")
+        "SAGEMAKER_TFS_INSTANCE_COUNT", parse.whole(1, 128), 1,
+        "model servers that run side by side, such as one for each GPU; each has all models")
     inter_op_parallelism: int | None = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_INTER_OP_PARALLELISM", parse.inter_op_threads, None,
-        "TensorFlow's inter-op threads; 0 lets TensorFlow choose, -1 runs a graph on its request's thread; "
-        "auto is -1 if all graphs are small, outside of batch jobs and without batching",
+        "threads that run parts of one graph at a time (inter-op); 0 lets TensorFlow choose, -1 takes the "
+        "request's own; auto is -1 if all graphs are small, outside of batch jobs and batching",
         shown="auto; if not -1, 0, or cores under a CPU limit", aws="0")
     intra_op_parallelism: int = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", parse.whole(0),
         lambda machine: 1 if machine.busy else machine.tensorflow_threads,
-        "TensorFlow's intra-op threads; 0 lets TensorFlow choose",
+        "threads that one operation of a graph may use (intra-op); 0 lets TensorFlow choose",
         shown="0; cores under a CPU limit; 1 in a batch job of as many requests at a time as cores", aws="0")
     gpu_memory_margin: float = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", parse.number(0, 1), 0.2,
-        "share of a GPU's memory left free if several instances share it")
+        "share of a GPU's memory left free if several model servers share it")
     extra_args: tuple[str, ...] = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_EXTRA_ARGS", parse.words, (), "more flags for the model server, quoted as in a shell",
         shown="none")
     wait_time_seconds: float = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_WAIT_TIME_SECONDS", parse.number(1, 86400), 300.0,
-        "s until every model version must be loaded; the script has them, too, once its packages are there",
+        "seconds that loading the models may take, and then the script; else the start fails",
         aws="60, and also the request timeout")
 
     enable_batching: bool = BATCHING.setting(
-        "SAGEMAKER_TFS_ENABLE_BATCHING", parse.flag, False, "batch requests in the model server")
+        "SAGEMAKER_TFS_ENABLE_BATCHING", parse.flag, False,
+        "join requests that come together into one batch, in the model server")
     max_batch_size: int = BATCHING.setting(
-        "SAGEMAKER_TFS_MAX_BATCH_SIZE", parse.whole(1), 8, "most records in a batch")
+        "SAGEMAKER_TFS_MAX_BATCH_SIZE", parse.whole(1), 8, "most records in one batch")
     batch_timeout_micros: int = BATCHING.setting(
-        "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", parse.whole(0), 1000, "µs to wait for a batch to fill")
+        "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", parse.whole(0), 1000,
+        "µs that a request may wait until its batch is full")
     num_batch_threads: int = BATCHING.setting(
         "SAGEMAKER_TFS_NUM_BATCH_THREADS", parse.whole(1), lambda machine: machine.cores,
         "batches that run at the same time", shown="cores")
@@ -196,32 +205,33 @@ class Settings(UseSettings):
     gunicorn_threads: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_THREADS", parse.whole(1, 4096),
         lambda machine: machine.worker_threads,
-        "threads of each gthread worker: a request that waits for a model costs only a thread",
+        "requests that each gthread worker runs at a time; one that waits for a model costs only a thread",
         shown="256 / default workers, at least 8; fewer where pids.max is small", aws="1")
     gunicorn_worker_class: str = WORKERS.setting(
-        "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync or gevent",
+        "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread",
+        "how a worker runs several requests: gthread, in threads; sync, one by one; gevent",
         aws="gevent")
     request_timeout_seconds: float = WORKERS.setting(
         "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
-        "s that a call of the model server, or a request through a pipeline, may take; a script has 5 more, "
-        "or twice as many if that is less, to the head of its answer, and for each piece of a stream",
+        "seconds that one prediction may take, else it is a 504; a pipeline has them for all stages, a "
+        "script 5 more, or twice as many if that is less, for its answer and each piece of a stream",
         shown="60; 3600 in a batch job", aws="no limit")
     gunicorn_timeout_seconds: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(70, 3610),
-        "s without a heartbeat before a worker is replaced; 5 more than the script",
+        "seconds until a worker that hangs is replaced; 5 more than the script has",
         shown="70; 3610 in a batch job", aws="30")
     nginx_proxy_read_timeout_seconds: int = WORKERS.setting(
         "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(75, 3615),
-        "s that nginx waits for an answer; at least the workers' timeout, and 5 more than the script's",
+        "seconds that nginx waits for an answer; at least the workers' timeout, and 5 more than the script's",
         shown="75; 3615 in a batch job", aws="60")
     max_wait_seconds: float = WORKERS.setting(
         "TFS_PROXY_MAX_WAIT_SECONDS", parse.number(0.001, 86400), math.inf,
-        "s that a request may wait for a worker; later it is a 503 with Retry-After", shown="off")
+        "seconds that a request may wait for a free worker; later it is a 503 with Retry-After", shown="off")
     omp_num_threads: str = WORKERS.setting(
         "OMP_NUM_THREADS", parse.thread_counts, "1", "OpenMP threads in the workers and model servers")
     stop_seconds: float = WORKERS.setting(
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
-        "s for requests in flight to finish after SIGTERM")
+        "seconds that requests in flight have to finish after SIGTERM")
 
     machine: Machine
     """Machine from which the defaults are taken."""

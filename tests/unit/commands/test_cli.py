@@ -62,7 +62,7 @@ def test_settings_are_listed_with_defaults_and_help(run: Command) -> None:
     assert run("settings", "bind_to").out.splitlines() == [
         "Addresses and HTTP",
         "  SAGEMAKER_BIND_TO_PORT (default: 8080)",
-        "      HTTP port; 0 takes a free one",
+        "      port of HTTP, at which requests arrive; 0 takes a free one",
     ]
     assert "tfs-proxy settings" in command_parser("serve").format_help()
 
