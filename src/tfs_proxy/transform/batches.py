@@ -169,12 +169,6 @@ def header_of(job: Job, inputs: Sequence[str]) -> CsvHeader | None:
     return CsvHeader(id_column=job.id_column) if job.csv_header == PRESENT or dialect.header else None
 
 
-def has_order(job: Job) -> bool:
-    """True if ContentType has the order of columns, which makes the header needless."""
-    dialect = _dialect(job)
-    return dialect is not None and bool(dialect.columns)
-
-
 def _cells(header: CsvHeader, line: bytes) -> list[str]:
     """The cells of a line that the filter leaves; none if it is no line of CSV."""
     try:

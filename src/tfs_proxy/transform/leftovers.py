@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tfs_proxy.model.stores import is_remote, objects_at
-from tfs_proxy.transform.batches import asks_model, has_order, is_captured
+from tfs_proxy.transform.batches import asks_model, is_captured
 from tfs_proxy.transform.files import InputObject, local_object, local_objects
 from tfs_proxy.transform.job import LINE, MANIFEST, PRESENT, ExecutionPlan
 from tfs_proxy.transform.local_engine import is_too_large
@@ -148,13 +148,7 @@ def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[Inp
         log.warning("the model takes one record a request, whatever the job's BatchStrategy")
     if plan.header is not None:
         names = f" if it names {', '.join(plan.header.names)}" if plan.header.names else ""
-        order = ", and set ContentType to text/csv; columns=NAME,NAME" if len(plan.header.names) != 1 else ""
-        elsewhere = f"; jobs on SageMaker do not repeat it: leave it out there{order}"
-        log.info(
-            "an object's first line is its header%s, and stands in each request%s",
-            names,
-            "" if has_order(options.job) else elsewhere,
-        )
+        log.info("an object's first line is its header%s, and stands in each request", names)
     elif asks_model(options.job):
         log.info(
             "an object's first line is a record, since the server names no inputs: give --csv-header present "
