@@ -68,7 +68,7 @@ docs: $(READY) try-nginx try-chromium  ## build the documentation site into buil
 	@PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 	@scripts/vendor-mermaid
 	$(BIN)/zensical build --strict --clean
-docs-reference: $(READY)  ## write the reference pages that come from the code: settings and commands
+docs-reference: $(READY)  ## write the reference pages that come from the code and the chart
 	@$(BIN)/python scripts/docs_reference.py
 docs-examples: $(READY) try-nginx try-curl  ## run the commands of the documentation's pages (ONLY="start/migrate.md ...")
 	@$(BIN)/python scripts/run_examples.py --docs $(ONLY)

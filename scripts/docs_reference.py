@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference/ that come from the code: settings, commands, metrics and routes.
+"""Write the pages of docs/reference/ that come from the code: settings, commands, metrics, routes, values.
 
 python scripts/docs_reference.py
 """
@@ -9,12 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from chart_values import values_page
 from settings_table import tables
 
 from tfs_proxy.observe.catalogue import METRICS
 from tfs_proxy.wire.routes import TABLE, Route
 
-REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+CHART = ROOT / "deploy" / "chart"
 COMMANDS = {
     "demo": "A first answer without a model of your own: [install](../start/install.md).",
     "serve": "Serve an archive, [many](../how-to/multi-model.md), or a [pipeline](../how-to/pipelines.md).",
@@ -45,6 +48,7 @@ def pages() -> dict[str, str]:
         "commands.md": commands_page(),
         "metrics.md": metrics_page(),
         "http.md": http_page(),
+        "chart.md": chart_page(),
     }
 
 
@@ -111,6 +115,11 @@ under names that OpenMetrics allows: `:tensorflow:serving:request_count` is
 
 {table}
 """
+
+
+def chart_page() -> str:
+    """All values of the chart, from the comments of its values.yaml."""
+    return f"{GENERATED}\n{values_page((CHART / 'values.yaml').read_text())}"
 
 
 def http_page() -> str:

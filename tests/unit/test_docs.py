@@ -58,7 +58,7 @@ def test_a_typed_script_is_short_and_does_what_its_page_says(tmp_path: Path) -> 
         assert loaded.post({"area": 80}).json["details"][0]["loc"] == ["rooms"]
 
 
-@pytest.mark.parametrize("name", ["settings", "commands", "metrics", "http"])
+@pytest.mark.parametrize("name", ["settings", "commands", "metrics", "http", "chart"])
 def test_reference_pages_are_those_of_the_code(name: str) -> None:
     """`make docs-reference` writes them."""
     assert (DOCS / "reference" / f"{name}.md").read_text() == getattr(REFERENCE, f"{name}_page")()
