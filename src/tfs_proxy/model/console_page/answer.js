@@ -14,11 +14,13 @@ function pre(text) {
   return element("pre", {}, shown);
 }
 
-function table(rows) {
+// `output` names columns that have no name of their own.
+function table(rows, output) {
   const isOfObjects = rows.every((row) => row && typeof row === "object" && !Array.isArray(row));
   const names = isOfObjects ? [...new Set(rows.flatMap((row) => Object.keys(row)))].slice(0, MOST_COLUMNS) : null;
   const cells = (row) => (names ? names.map((name) => row[name]) : Array.isArray(row) ? row.slice(0, MOST_COLUMNS) : [row]);
-  const heads = names ?? Array.from({ length: Math.max(...rows.slice(0, MOST_ROWS).map((row) => cells(row).length)) }, (_, index) => String(index));
+  const width = Math.max(...rows.slice(0, MOST_ROWS).map((row) => cells(row).length));
+  const heads = names ?? (width === 1 ? [output] : Array.from({ length: width }, (_, index) => `${output} ${index}`));
   const head = element("tr", {}, ...["#", ...heads].map((name) => element("th", { scope: "col" }, name)));
   const body = rows.slice(0, MOST_ROWS).map((row, index) => element("tr", {}, element("th", { scope: "row" }, String(index + 1)), ...cells(row).map((value) => element("td", {}, value === undefined ? "" : cell(value)))));
   const made = element("div", {}, element("div", { class: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body))));
@@ -102,10 +104,10 @@ function pictureView(value) {
   return canvas;
 }
 
-function tableView(value) {
+function tableView(value, output) {
   const rows = value?.predictions ?? value?.results ?? value?.outputs ?? value;
-  if (Array.isArray(rows) && rows.length) return table(rows);
-  if (rows && typeof rows === "object" && Object.keys(rows).length) return table([rows]);
+  if (Array.isArray(rows) && rows.length) return table(rows, output);
+  if (rows && typeof rows === "object" && Object.keys(rows).length) return table([rows], output);
   return null;
 }
 
@@ -153,7 +155,7 @@ function chooseView(views) {
   else byId("answer").replaceChildren();
 }
 
-function viewsOf(kind, buffer, answer, isError) {
+function viewsOf(kind, buffer, answer, output, isError) {
   if (kind.startsWith("image/")) {
     const picture = element("img", { class: "picture", alt: "The answer", src: URL.createObjectURL(new Blob([buffer], { type: kind })) });
     return [["Picture", picture]];
@@ -161,7 +163,7 @@ function viewsOf(kind, buffer, answer, isError) {
   const views = [];
   if (answer.values !== undefined && !isError) {
     for (const [name, view] of [["Label", labelView], ["Picture", pictureView], ["Table", tableView]]) {
-      const made = view(answer.values);
+      const made = view(answer.values, output);
       if (made) views.push([name, made]);
     }
   }
@@ -172,37 +174,46 @@ function viewsOf(kind, buffer, answer, isError) {
   return views;
 }
 
-// What the page itself knows of a body, for those that the server passes on as they are.
+// What a file is that was sent; null for what stands in the form or the editor.
 export async function known(request) {
-  if (request.file !== null) {
-    const array = readNpy(await request.body.slice(0, MOST_HEAD_BYTES).arrayBuffer());
-    if (array) return `sent: ${array.dtype} [${array.shape.join(", ")}]`;
-    if (!byId("preview").hidden) return `sent: a picture of ${byId("preview").naturalWidth} by ${byId("preview").naturalHeight}; the script decodes it`;
-    return `sent: ${request.body.size} bytes`;
-  }
-  try {
-    const body = JSON.parse(request.text);
-    const values = body.instances ?? body.inputs;
-    return values === undefined ? null : `passed on as JSON: [${shapeOf(values).join(", ")}]`;
-  } catch {
-    return null;
-  }
+  if (request.file === null) return null;
+  const array = readNpy(await request.body.slice(0, MOST_HEAD_BYTES).arrayBuffer());
+  if (array) return `${array.dtype} [${array.shape.join(", ")}]`;
+  const { hidden, naturalWidth, naturalHeight } = byId("preview");
+  return hidden ? `${request.body.size} bytes` : `a picture of ${naturalWidth} by ${naturalHeight} pixels`;
 }
 
-const decodedInputs = (header) => Object.entries(JSON.parse(header)).map(([name, [dtype, shape]]) => `${name}: ${dtype} [${shape.join(", ")}]`).join("; ");
+const dtypeText = (dtype) => (dtype === "object" ? "text or bytes" : dtype); // numpy has text as objects
+const decodedInputs = (header) => Object.entries(JSON.parse(header)).map(([name, [dtype, shape]]) => `${name}: ${dtypeText(dtype)} [${shape.join(", ")}]`).join("; ");
 
-// `sent` says what the page knows of the request's body, for bodies that the server does not make arrays of.
-export function showAnswer(response, buffer, took, sent, signature) {
+// The name of the only output, which columns have; a script may answer something else.
+function outputName({ signature, hasScript }, values) {
+  const names = Object.keys(signature?.outputs ?? {});
+  const isProtocol = values?.predictions !== undefined || values?.outputs !== undefined;
+  return names.length === 1 && (isProtocol || !hasScript) ? names[0] : "value";
+}
+
+// Takes an old answer away, so that none stands beside a request that was not sent.
+export function clearAnswer(sentence) {
+  byId("status").textContent = sentence;
+  byId("status").className = "faint";
+  byId("views").hidden = true;
+  for (const id of ["answer", "facts", "timing"]) byId(id).replaceChildren();
+}
+
+// `sent` says what the page knows of the request's body.
+export function showAnswer(response, buffer, took, sent, request) {
   const kind = (response.headers.get("Content-Type") ?? "").split(";")[0].trim().toLowerCase();
   const answer = read(kind, buffer);
   const status = byId("status");
   status.textContent = `${response.status} ${response.statusText} after ${milliseconds(took)}`;
   status.className = `pill ${response.ok ? "good" : "bad"}`;
-  chooseView(viewsOf(kind, buffer, answer, !response.ok));
+  chooseView(viewsOf(kind, buffer, answer, outputName(request, answer.values), !response.ok));
   const header = response.headers.get("X-Tfs-Proxy-Decoded");
   const facts = [
-    ["Body decoded as", header ? decodedInputs(header) : sent],
-    ["Answer", [kind, `${buffer.byteLength} bytes`, response.ok ? decodedText(answer, signature) : null].filter(Boolean).join(", ")],
+    ["You sent", sent],
+    ["The model got", header && decodedInputs(header)],
+    ["Answer", [kind, `${buffer.byteLength} bytes`, response.ok ? decodedText(answer, request.signature) : null].filter(Boolean).join(", ")],
     ["Request id", response.headers.get("X-Request-Id")],
   ];
   byId("facts").replaceChildren(...facts.filter(([, fact]) => fact).flatMap(([name, fact]) => [element("dt", {}, name), element("dd", {}, fact)]));

@@ -1,43 +1,63 @@
-// What a script declares of its requests' bodies (tfs_proxy.describe): an example of a type, as fields and as text.
+// What a script declares of its requests' bodies, by annotations or tfs_proxy.describe, as a form.
 import { element } from "./dom.js";
+import { field } from "./fields.js";
 
 const DEEPEST = 8;
-const PLAIN = { integer: 0, number: 0, string: "text", boolean: false };
 const isMembers = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-// A value that fits a JSON schema, for a person to change.
+// A schema behind its references, and whether null fits it, too; a choice of several stays one.
+function resolved(schema, root, depth = 0) {
+  if (!isMembers(schema) || depth > DEEPEST) return {};
+  const { $ref, anyOf, oneOf, allOf, ...own } = schema;
+  if ($ref) return { ...resolved($ref.split("/").slice(1).reduce((part, name) => part?.[name], root), root, depth + 1), ...own };
+  const all = anyOf ?? oneOf ?? allOf;
+  if (!all) return own;
+  const some = all.filter((part) => part.type !== "null");
+  if (some.length !== 1) return { ...own, some };
+  return { ...resolved(some[0], root, depth + 1), ...own, isNullable: some.length < all.length };
+}
+
+function sampleNumber({ minimum, exclusiveMinimum, maximum, exclusiveMaximum }) {
+  const least = minimum ?? (exclusiveMinimum === undefined ? -Infinity : exclusiveMinimum + 1);
+  const most = maximum ?? (exclusiveMaximum === undefined ? Infinity : exclusiveMaximum - 1);
+  return least > most ? (least + most) / 2 : Math.min(most, Math.max(least, 0));
+}
+
+// A value that fits a JSON schema, for a person to change; undefined for one that may be left out.
 function sample(schema, root, depth = 0) {
-  if (!isMembers(schema) || depth > DEEPEST) return null;
-  const own = (part) => sample(part, root, depth + 1);
-  if (schema.$ref) return own(schema.$ref.split("/").slice(1).reduce((part, name) => part?.[name], root));
-  const given = [schema.examples?.[0], schema.default, schema.const, schema.enum?.[0]].find((each) => each !== undefined && each !== null);
+  const part = resolved(schema, root);
+  if (depth > DEEPEST) return null;
+  const own = (inner) => sample(inner, root, depth + 1);
+  const given = [part.examples?.[0], part.default, part.const, part.enum?.[0]].find((each) => each !== undefined && each !== null);
   if (given !== undefined) return given;
-  const some = schema.anyOf ?? schema.oneOf ?? schema.allOf;
-  if (some) return own(some[0]);
-  if (schema.properties || schema.type === "object") return Object.fromEntries(Object.entries(schema.properties ?? {}).map(([name, part]) => [name, own(part)]));
-  if (schema.type === "array") return schema.prefixItems ? schema.prefixItems.map(own) : schema.items ? [own(schema.items)] : [];
-  return PLAIN[schema.type] ?? null;
+  if (part.default === null) return undefined;
+  if (part.some) return own(part.some[0]);
+  if (part.properties || part.type === "object") return Object.fromEntries(Object.entries(part.properties ?? {}).map(([name, inner]) => [name, own(inner)]));
+  if (part.type === "array") return part.prefixItems ? part.prefixItems.map(own) : part.items ? [own(part.items)] : [];
+  if (part.type === "integer" || part.type === "number") return sampleNumber(part);
+  return { string: "text", boolean: false }[part.type] ?? null;
 }
 
-export const declaredText = (type, { schema, example }) => example ?? (/json$/.test(type) ? JSON.stringify(sample(schema, schema)) : "");
+function rangeText({ minimum, exclusiveMinimum, maximum, exclusiveMaximum }) {
+  if (minimum !== undefined && maximum !== undefined) return `${minimum} to ${maximum}`;
+  const limits = [["at least", minimum], ["above", exclusiveMinimum], ["at most", maximum], ["below", exclusiveMaximum]];
+  return limits.filter(([, limit]) => limit !== undefined).map(([words, limit]) => `${words} ${limit}`).join(", ");
+}
 
-// A field for each member of a JSON object, else one for the whole body.
-export function showDeclared(panel, type, declared) {
-  const text = declaredText(type, declared);
-  let value = null;
+function lengthText({ minLength, maxLength }) {
+  const limits = [["at least", minLength], ["at most", maxLength]];
+  return limits.filter(([, limit]) => limit).map(([words, limit]) => `${words} ${limit} characters`).join(", ");
+}
+
+function parsed(text) {
   try {
-    value = JSON.parse(text);
-  } catch { /* text of another type is one field */ }
-  const fields = isMembers(value) ? Object.entries(value).map(([name, part]) => [name, JSON.stringify(part)]) : [["body", text]];
-  panel.replaceChildren(...fields.map(([name, shown], index) => {
-    const area = element("textarea", { id: `declared-${index}`, rows: shown.length > 60 || !isMembers(value) ? 3 : 1, spellcheck: "false" });
-    area.value = shown;
-    if (isMembers(value)) area.dataset.member = name;
-    return element("div", { class: "field" }, element("label", { for: area.id }, name), area, element("span", { class: "faint" }, isMembers(value) ? "JSON, or text" : type));
-  }));
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`This is not JSON: ${error.message}`);
+  }
 }
 
-function written(text) {
+function parsedOrText(text) {
   try {
     return JSON.parse(text);
   } catch {
@@ -45,10 +65,66 @@ function written(text) {
   }
 }
 
-// What the fields hold, as the body.
-export function declaredBody(panel) {
-  const areas = [...panel.querySelectorAll("textarea")];
-  const members = areas.filter((area) => area.dataset.member !== undefined);
-  if (!members.length) return areas[0]?.value ?? "";
-  return JSON.stringify(Object.fromEntries(members.map((area) => [area.dataset.member, written(area.value)])));
+function specOf(part, isRequired, shown) {
+  const range = part.type === "string" ? lengthText(part) : rangeText(part);
+  const kinds = { integer: "number", number: "number", string: "text", boolean: part.isNullable ? "choice" : "checkbox" };
+  const choices = part.enum ?? (part.const === undefined ? null : [part.const]) ?? (part.type === "boolean" ? [true, false] : null);
+  const kind = part.enum || part.const !== undefined ? "choice" : kinds[part.type] ?? "json";
+  const types = { integer: "whole number", array: "list as JSON", object: "object as JSON" };
+  const type = kind === "choice" ? "" : types[part.type] ?? (kind === "json" ? "JSON, or text" : "");
+  const limits = [type, range].filter(Boolean).join(", ");
+  return {
+    kind, choices, isRequired, min: part.minimum, max: part.maximum, step: part.type === "integer" ? 1 : "any", rows: shown?.length > 60 ? 3 : 1,
+    parse: part.type ? parsed : parsedOrText,
+    empty: !isRequired ? undefined : part.isNullable ? null : part.type === "string" ? "" : undefined,
+    hint: [part.description, limits && limits[0].toUpperCase() + limits.slice(1)].filter(Boolean).join(" "),
+  };
+}
+
+// Fields of an object's members, those of objects in it below their name; `fields` gets each.
+function memberNodes(part, root, loc, value, fields) {
+  return Object.entries(part.properties).map(([name, schema]) => {
+    const inner = resolved(schema, root);
+    const place = [...loc, name];
+    const isRequired = part.required?.includes(name) ?? false;
+    if (inner.properties && isRequired && !inner.isNullable && place.length < DEEPEST) {
+      const nodes = memberNodes(inner, root, place, value?.[name] ?? {}, fields);
+      const said = inner.description ? element("p", { class: "faint" }, inner.description) : null;
+      return element("fieldset", {}, element("legend", {}, name), said, ...nodes);
+    }
+    const isPlain = inner.enum || inner.const !== undefined || ["integer", "number", "string", "boolean"].includes(inner.type);
+    const shown = isPlain || value?.[name] === undefined ? value?.[name] : JSON.stringify(value[name]);
+    const made = field(place, name, specOf(inner, isRequired, shown), shown);
+    fields.push(made);
+    return made.node;
+  });
+}
+
+function put(body, loc, value) {
+  const inner = loc.slice(0, -1).reduce((part, name) => (part[name] ??= {}), body);
+  if (value !== undefined) inner[loc.at(-1)] = value;
+}
+
+// A form of a type's body: of a JSON object a field for each member, of a list of them those of one record, else one for all.
+export function declaredForm(type, { schema, example }) {
+  const whole = resolved(schema, schema);
+  const isList = whole.type === "array" && Boolean(resolved(whole.items, schema).properties);
+  const record = isList ? resolved(whole.items, schema) : whole;
+  const isJson = /json$/.test(type);
+  const given = isJson && example !== null ? parsedOrText(example) : example ?? (isJson ? sample(schema, schema) : "");
+  const value = isList && Array.isArray(given) ? given[0] : given;
+  const members = record.properties || !isMembers(value) || !isJson ? record : { properties: Object.fromEntries(Object.keys(value).map((name) => [name, {}])) };
+  const fields = [];
+  if (!isJson || !members.properties) {
+    const text = typeof given === "string" ? given : JSON.stringify(given) ?? "";
+    fields.push(field(["body"], "body", { kind: "json", rows: 3, hint: type, parse: (typed) => typed }, text));
+    return { fields, nodes: [fields[0].node], text, body: () => fields[0].read() };
+  }
+  const nodes = memberNodes(members, schema, [], value, fields);
+  const body = () => {
+    const made = {};
+    for (const each of fields) put(made, each.loc, each.read());
+    return JSON.stringify(isList ? [made] : made);
+  };
+  return { fields, nodes, text: example ?? body(), body };
 }

@@ -1,12 +1,13 @@
-// The form: one field for each input of the signature, and what is in them as TF Serving's JSON.
-import { element } from "./dom.js";
+// The form of a signature: one field for each input, and what is in them as TF Serving's JSON.
+import { field } from "./fields.js";
 import { nested } from "./npy.js";
 
 const TEXT = new Set(["DT_STRING"]);
 const MOST_EXAMPLE_VALUES = 4096;
 
 export const shapeText = (shape) => (shape === null ? "of any rank" : `[${shape.map((size) => (size < 0 ? "?" : size)).join(", ")}]`);
-export const typeText = (spec) => `${spec.dtype.replace("DT_", "").toLowerCase()} ${shapeText(spec.shape)}`;
+const dtypeText = (spec) => spec.dtype.replace("DT_", "").toLowerCase();
+export const typeText = (spec) => `${dtypeText(spec)} ${shapeText(spec.shape)}`;
 export const isBatched = (signature) => Object.values(signature.inputs).every((spec) => spec.shape?.[0] === -1);
 
 // The shape that a person fills in: without the batch dimension if every input has one.
@@ -17,45 +18,22 @@ function example(spec, shape) {
   const count = sizes.reduce((product, size) => product * size, 1);
   if (count > MOST_EXAMPLE_VALUES) return "";
   const value = { DT_STRING: "text", DT_BOOL: false }[spec.dtype] ?? 0;
-  if (TEXT.has(spec.dtype) && sizes.length === 0) return "text";
   return JSON.stringify(nested(Array(count).fill(value), sizes));
 }
 
-// `ownNames` has the graph's names of inputs by those of the model's author; `reason` says why there is no signature, if there is none.
-export function showForm(panel, signature, ownNames = {}, reason = "There is no signature to make a form from: use a file or the editor.") {
-  panel.replaceChildren();
-  if (!signature) {
-    panel.append(element("p", { class: "faint" }, reason));
-    return;
-  }
-  Object.entries(signature.inputs).forEach(([name, spec], index) => {
-    const shape = ownShape(spec, signature);
-    const area = element("textarea", { id: `input-${index}`, rows: shape?.length ? 3 : 1, spellcheck: "false", "aria-describedby": `input-${index}-type` });
-    area.dataset.input = name;
-    area.value = example(spec, shape);
-    const hint = `${typeText({ ...spec, shape })}${isBatched(signature) ? ", one record" : ""}; nested JSON, or its values between commas`;
-    panel.append(element("div", { class: "field" }, element("label", { for: area.id }, Object.keys(ownNames).find((own) => ownNames[own] === name) ?? name), area, element("span", { id: `input-${index}-type`, class: "faint" }, hint)));
-  });
-}
-
-// What a field holds: JSON, else a list of values between commas or blanks; text if the input is of text.
-// A plain value becomes a list of one where the signature has those: of several inputs, plain ones mix their records.
+// What a textarea holds: JSON, else a list of values between commas or blanks; text if the input is of text.
 function valueOf(text, spec, shape) {
-  const isOne = Boolean(shape?.every((size) => size === 1));
   let value;
   try {
     value = JSON.parse(text);
   } catch {
-    if (TEXT.has(spec.dtype)) return isOne ? nested([text], shape) : text;
+    if (TEXT.has(spec.dtype)) return text;
     const parts = text.trim().split(/[\s,;]+/).filter(Boolean);
     value = parts.map((part) => (part === "true" ? true : part === "false" ? false : Number(part)));
     if (value.some((part) => typeof part === "number" && Number.isNaN(part))) {
       throw new Error(`${text.slice(0, 40)} is not JSON, and not numbers between commas.`);
     }
-    if (shape?.length === 0 && value.length === 1) return value[0];
   }
-  if (TEXT.has(spec.dtype) && shape?.length === 0 && typeof value !== "string") return text;
-  if (isOne && !Array.isArray(value)) return nested([TEXT.has(spec.dtype) && typeof value !== "string" ? text : value], shape);
   const isFlat = Array.isArray(value) && !value.some(Array.isArray);
   if (isFlat && shape && shape.length > 1 && shape.every((size) => size >= 0) && value.length === shape.reduce((product, size) => product * size, 1)) {
     return nested(value, shape); // any other count goes out as it is: the server says what is wrong
@@ -63,19 +41,27 @@ function valueOf(text, spec, shape) {
   return value;
 }
 
-// The form as JSON text, in rows if inputs have a batch dimension. An error has the field's element.
-export function formBody(panel, signature) {
-  const values = {};
-  for (const area of panel.querySelectorAll("textarea")) {
-    const spec = signature.inputs[area.dataset.input];
-    try {
-      values[area.dataset.input] = valueOf(area.value, spec, ownShape(spec, signature));
-    } catch (error) {
-      error.field = area;
-      throw error;
-    }
+// A box for an input of one value, which goes out as the signature has it: of several inputs, plain ones mix their records.
+function inputField(name, label, spec, shape) {
+  if (shape?.every((size) => size === 1)) {
+    const kind = { DT_STRING: "text", DT_BOOL: "checkbox" }[spec.dtype] ?? "number";
+    const made = field([name], label, { kind, step: "any", hint: dtypeText(spec) }, { text: "text", checkbox: false, number: 0 }[kind]);
+    return { ...made, read: () => nested([made.read()], shape) };
   }
-  const names = Object.keys(values);
-  const record = names.length === 1 ? values[names[0]] : values;
-  return JSON.stringify(isBatched(signature) ? { instances: [record] } : { inputs: record });
+  const parse = (text) => valueOf(text, spec, shape);
+  return field([name], label, { kind: "json", rows: 3, parse, hint: `${typeText({ ...spec, shape })}, as nested JSON or values between commas` }, example(spec, shape));
+}
+
+// `ownNames` has the graph's names of inputs by those of the model's author. The body has rows if inputs have a batch dimension.
+export function signatureForm(signature, ownNames = {}) {
+  const fields = Object.entries(signature.inputs).map(([name, spec]) => {
+    const own = Object.keys(ownNames).find((each) => ownNames[each] === name) ?? name;
+    return inputField(name, own, spec, ownShape(spec, signature));
+  });
+  const body = () => {
+    const values = Object.fromEntries(fields.map((each) => [each.loc[0], each.read()]));
+    const record = fields.length === 1 ? values[fields[0].loc[0]] : values;
+    return JSON.stringify(isBatched(signature) ? { instances: [record] } : { inputs: record });
+  };
+  return { fields, nodes: fields.map((each) => each.node), text: body(), body };
 }

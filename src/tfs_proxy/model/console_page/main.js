@@ -1,9 +1,9 @@
 // Entry point of the page: finds the models, makes requests from its fields, shows answers.
-import { known, showAnswer } from "./answer.js";
-import { blame, clearBlame, fieldOf, withoutGraph } from "./blame.js";
-import { declaredBody, declaredText, showDeclared } from "./declared.js";
+import { clearAnswer, known, showAnswer } from "./answer.js";
+import { blame, blameEach, clearBlame, fieldOf, showMore, withoutGraph } from "./blame.js";
+import { declaredForm } from "./declared.js";
 import { byId, element, fillSelect, tabs } from "./dom.js";
-import { formBody, showForm } from "./form.js";
+import { signatureForm } from "./form.js";
 import { ask, hasKey } from "./key.js";
 import { refresh, watch } from "./metrics.js";
 import { choicesOf, getFacts, learnSignatures, showModels, wireLoad } from "./models.js";
@@ -20,7 +20,7 @@ const MOST_EDITED_BYTES = 1024 * 1024;
 const METHODS = { "tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress" };
 const LABEL = "label:"; // before the label, in the value of its option
 const [AGAIN_MILLISECONDS, LOOK_MILLISECONDS] = [2000, 10_000];
-const state = { facts: null, places: {}, file: null, way: "form", client: 0, filled: null };
+const state = { facts: null, places: {}, file: null, way: "form", client: 0, form: null };
 
 const versionsOf = (model) => state.facts.models[model] ?? {};
 const newest = (model) => Object.keys(versionsOf(model)).sort((one, other) => Number(one) - Number(other)).at(-1);
@@ -63,16 +63,17 @@ function showSignatures() {
 // What the script declares of bodies of the chosen type; null if nothing.
 const declared = () => state.facts.declared?.[byId("content-type").value] ?? null;
 
+// A form of what the script declares, else of the signature; null if there is neither.
+function formOf() {
+  if (declared()) return declaredForm(byId("content-type").value, declared());
+  return signature() ? signatureForm(signature(), version()?.ownNames) : null;
+}
+
 function showInput() {
-  if (declared()) {
-    showDeclared(byId("panel-form"), byId("content-type").value, declared());
-    byId("body").value = declaredText(byId("content-type").value, declared());
-    checkBody();
-    update();
-    return;
-  }
-  showForm(byId("panel-form"), signature(), version()?.ownNames, place()?.isLoaded === false ? "This model is not loaded: load it, or send a request, which loads it." : undefined);
-  byId("body").value = signature() ? formBody(byId("panel-form"), signature()) : "";
+  state.form = formOf();
+  const reason = place()?.isLoaded === false ? "This model is not loaded: load it, or send a request, which loads it." : "There is no signature to make a form from: use a file or the editor.";
+  byId("panel-form").replaceChildren(...(state.form?.nodes ?? [element("p", { class: "faint" }, reason)]));
+  byId("body").value = state.form?.text ?? "";
   checkBody();
   update();
 }
@@ -111,17 +112,12 @@ function currentRequest() {
   if (attributes.length) headers["X-Amzn-SageMaker-Custom-Attributes"] = attributes.join(",");
   for (const each of Object.keys(headers)) if (!headers[each]) delete headers[each];
   const isFile = state.way === "file";
-  const text = isFile ? "" : state.way === "form" ? formText() : byId("body").value;
+  const text = isFile ? "" : state.way === "form" && state.form ? state.form.body() : byId("body").value;
   const path = isOneOfMany ? `models/${encodeURIComponent(model)}/invoke` : "invocations";
   return {
     url: new URL(path, document.baseURI).href, headers, text, file: isFile ? (state.file?.name ?? "FILE") : null, body: isFile ? state.file : text, model: place()?.inner ? place().served : model, archive: model, isOneOfMany,
     version: label() ?? number(), signature: signature(), signatureName: name, hasScript: Boolean(state.facts.script),
   };
-}
-
-function formText() {
-  if (declared()) return declaredBody(byId("panel-form"));
-  return signature() ? formBody(byId("panel-form"), signature()) : byId("body").value;
 }
 
 // With a key's place instead of the key.
@@ -131,13 +127,19 @@ function shownRequest() {
 }
 
 function update() {
-  let text;
+  let text = "";
   try {
     text = CLIENTS[state.client][1](shownRequest());
-  } catch (error) {
-    text = error.message;
-  }
+  } catch { /* a field of the form can't be read: once it is sent, the reason stands there */ }
   byId("snippet").textContent = text;
+  byId("code").hidden = !text;
+  byId("code-missing").hidden = Boolean(text);
+}
+
+// What keeps a request from being sent, at its field.
+function refuse(field, sentence) {
+  clearAnswer("Nothing was sent: the form has a mistake.");
+  blame(field, sentence);
 }
 
 async function send() {
@@ -146,15 +148,15 @@ async function send() {
   try {
     request = currentRequest();
   } catch (error) {
-    blame(error.field, error.message);
+    refuse(error.field, error.message);
     return;
   }
   if (request.isOneOfMany && !request.archive) {
-    blame(byId("model"), "No model is loaded: load one first.");
+    refuse(byId("model"), "No model is loaded: load one first.");
     return;
   }
   if (state.way === "file" && !state.file) {
-    blame(byId("file"), "Choose a file first.");
+    refuse(byId("file"), "Choose a file first.");
     return;
   }
   byId("send").disabled = true;
@@ -163,10 +165,11 @@ async function send() {
   try {
     const response = await ask(request.url, { method: "POST", headers: { ...request.headers, "X-Tfs-Proxy-Timing": "1" }, body: request.body });
     const buffer = await response.arrayBuffer();
-    showAnswer(response, buffer, performance.now() - began, await known(request), request.signature);
+    showAnswer(response, buffer, performance.now() - began, await known(request), request);
     byId("send").disabled = false;
     if (!response.ok) explain(response.status, buffer);
   } catch (error) {
+    clearAnswer("No answer.");
     blame(null, `No answer: ${error.message}`);
   }
   byId("send").disabled = false;
@@ -178,9 +181,11 @@ async function send() {
 function explain(status, buffer) {
   const text = new TextDecoder().decode(buffer);
   let sentence = text;
+  let details = [];
   try {
-    sentence = JSON.parse(text).error ?? text;
+    ({ error: sentence = text, details = [] } = JSON.parse(text));
   } catch { /* it is no JSON: shown as it is */ }
+  if (state.way === "form" && state.form && blameEach(state.form.fields, details)) return;
   blame(fieldOf(status, String(sentence), state.way), withoutGraph(String(sentence)) || `The answer is a ${status} without a word.`);
 }
 
@@ -257,6 +262,7 @@ function wire() {
   byId("request").addEventListener("input", () => { checkBody(); update(); });
   byId("request").addEventListener("submit", (event) => { event.preventDefault(); send(); });
   byId("copy").addEventListener("click", copy);
+  byId("more").addEventListener("click", () => showMore(byId("more").getAttribute("aria-expanded") === "false"));
   wireFiles(chooseTab);
   chooseClient(byId("client-0"));
   return chooseTab;

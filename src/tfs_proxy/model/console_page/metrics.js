@@ -85,17 +85,15 @@ function showErrors(now) {
   const failed = [...now.statuses].filter(([status, count]) => Number(status) >= 400 && count > 0);
   const total = failed.reduce((sum, [, count]) => sum + count, 0);
   byId("errors").textContent = String(total);
-  showErrorStages(now.failures, total);
+  showErrorStages(now.failures);
   const kinds = failed.sort((one, other) => other[1] - one[1]).slice(0, 4).map(([status, count]) => `${count} × ${status}`);
   byId("errors-note").textContent = `of ${now.requests} ${now.requests === 1 ? "request" : "requests"} since the start${kinds.length ? `: ${kinds.join(", ")}` : ""}`;
 }
 
-// What workers have not counted failed before them: nginx refused it, or a model server that it asked itself.
-function showErrorStages(failures, total) {
+function showErrorStages(failures) {
   const counted = [...failures.values()].reduce((sum, count) => sum + count, 0);
-  const parts = [...STAGES, "other"].map((stage) => [stage === "other" ? "no stage" : stage, failures.get(stage) ?? 0, `stage-${stage}`]);
-  const shown = [...parts, ["before workers", Math.max(0, total - counted), "stage-other"]].filter(([, count]) => count > 0);
-  byId("error-stages").replaceChildren(...shown.map(([name, count, kind]) => bar(name.replace("_", " "), count / Math.max(total, counted), String(count), kind)));
+  const shown = [...STAGES, "other"].filter((stage) => failures.get(stage) > 0);
+  byId("error-stages").replaceChildren(...shown.map((stage) => bar(stage.replace("_", " "), failures.get(stage) / counted, String(failures.get(stage)), `stage-${stage}`)));
 }
 
 function showStages(now) {

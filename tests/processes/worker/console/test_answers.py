@@ -32,21 +32,36 @@ SIZE = (12, 9)
 
 
 DESCRIBED = """
-import dataclasses
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
 
 import tfs_proxy
 
 
-@dataclasses.dataclass
-class Film:
+class Studio(Struct):
+    name: str
+    founded: int | None
+
+
+class Film(Struct):
     title: str
     years: list[int]
+    studio: Studio
+    genre: Literal["crime", "comedy"]
+    stars: Annotated[int, Meta(ge=1, le=5, description="Of the critics.")]
+    minutes: float | None = None
+    coloured: bool = True
 
 
-tfs_proxy.describe(examples={"application/json": b'{"title": "Heat", "years": [1995]}'})
+EXAMPLE = Film("Heat", [1995], Studio("Regency", 1982), "crime", 4)
+tfs_proxy.describe(examples={"application/json": msgspec.json.encode(EXAMPLE)})
 
 
 def handler(film: Film, context):
+    if film.minutes:
+        return {"film": film}
     return {"predictions": [{"labels": [film.title, "other"], "probabilities": [0.75, 0.25]}] * len(film.years)}
 """
 
@@ -62,12 +77,10 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_a_declared_type_fills_form_and_editor(described: Stack, browser: Browser) -> None:
     """A field for each member, the example as text; what is sent is what the fields say."""
     browser.visit(described)
-    assert json.loads(browser.element("#body").get_attribute("value") or "") == {
-        "title": "Heat",
-        "years": [1995],
-    }
-    browser.fill("#panel-form [data-member=title]", "Alien")
-    browser.fill("#panel-form [data-member=years]", "[1979, 1992]")
+    example = json.loads(browser.element("#body").get_attribute("value") or "")
+    assert (example["title"], example["years"]) == ("Heat", [1995])
+    browser.fill("#panel-form [data-input=title]", "Alien")
+    browser.fill("#panel-form [data-input=years]", "[1979, 1992]")
 
     assert browser.send().startswith("200 OK")
 
@@ -75,6 +88,41 @@ def test_a_declared_type_fills_form_and_editor(described: Stack, browser: Browse
     assert bars == ["Alien", "other"] * 2
     assert browser.text("#answer .label") == "Record 1: Alien"
     assert browser.text("#answer .number") == "75.00 %"
+
+
+def test_each_member_has_the_control_of_its_type(described: Stack, browser: Browser) -> None:
+    """A choice, a number with its range, a checkbox, objects below their name; what is empty is left out."""
+    browser.visit(described)
+    controls = browser.driver.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('#panel-form [data-input]')].map((each) =>"
+        " [each.dataset.input, [each.type, each.required, each.closest('.field').innerText]]))"
+    )
+    assert controls == {
+        "title": ["text", True, "title required"],
+        "years": ["textarea", True, "years required\nList as JSON"],
+        "studio.name": ["text", True, "name required"],
+        "studio.founded": ["number", True, "founded required\nWhole number"],
+        "genre": ["select-one", True, "genre required\ncomedy\ncrime"],
+        "stars": ["number", True, "stars required\nOf the critics. Whole number, 1 to 5"],
+        "minutes": ["number", False, "minutes"],
+        "coloured": ["checkbox", False, "coloured"],
+    }
+    browser.choose("[data-input=genre]", "comedy")
+    browser.fill("[data-input='studio.founded']", "")
+    browser.click("[data-input=coloured]")
+    browser.fill("[data-input=minutes]", "90.5")
+
+    assert browser.send().startswith("200 OK")
+    browser.click("#views button:last-child")
+    assert json.loads(browser.text("#answer pre"))["film"] == {
+        "title": "Heat",
+        "years": [1995],
+        "studio": {"name": "Regency", "founded": None},
+        "genre": "comedy",
+        "stars": 4,
+        "minutes": 90.5,
+        "coloured": False,
+    }
 
 
 def test_the_page_s_own_requests_are_no_figures(described: Stack, browser: Browser) -> None:
@@ -86,6 +134,18 @@ def test_the_page_s_own_requests_are_no_figures(described: Stack, browser: Brows
     browser.send()
 
     browser.wait(lambda: int(browser.text("#errors-note").split()[1]) == before + 1, "one request is counted")
+
+
+@pytest.mark.parametrize(("name", "given"), [("stars", "9"), ("studio.founded", "1.5"), ("stars", "")])
+def test_a_fault_stands_at_its_field(described: Stack, browser: Browser, name: str, given: str) -> None:
+    """Where the server's details place it, without the rest of the sentence; the field has the focus."""
+    browser.visit(described)
+    browser.fill(f"[data-input='{name}']", given)
+    assert browser.send().startswith("400")
+    field = browser.wait(lambda: browser.find("[aria-invalid=true]"), "a field is marked")
+    assert field == browser.driver.switch_to.active_element == browser.element(f"[data-input='{name}']")
+    details = json.loads(browser.text("#answer pre"))["details"]
+    assert browser.text(".field .error") == details[0]["msg"]
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +194,7 @@ def test_csv_is_a_table(plain: Stack, browser: Browser) -> None:
     browser.visit(plain)
     assert send_csv(browser, "text/csv").startswith("200 OK")
     assert cells(browser) == [["2.5"], ["3.5"], ["4.5"]]
+    assert browser.text("#answer thead") == "# y"
     assert "text/csv" in browser.text("#facts")
     browser.click("#views button:last-child")
     assert browser.text("#answer pre").split() == ["2.5", "3.5", "4.5"]

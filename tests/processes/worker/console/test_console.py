@@ -92,16 +92,43 @@ def test_everybody_can_use_it(digits: Stack, browser: Browser, width: int, heigh
 
 
 def test_a_form_of_the_signature_is_answered(named: Stack, browser: Browser) -> None:
-    """The form has a field for each input; its request is decoded as the server says, and answered."""
+    """The form has a field for each input; its request is answered."""
     browser.visit(named)
     names = [
         each.get_attribute("data-input")
-        for each in browser.driver.find_elements("css selector", "#panel-form textarea")
+        for each in browser.driver.find_elements("css selector", "#panel-form [data-input]")
     ]
     assert sorted(map(str, names)) == ["a", "b"]
     assert browser.send().startswith("200 OK")
-    assert "passed on as JSON" in browser.text("#facts")
     assert browser.complaints() == []
+
+
+def test_a_mistake_of_the_form_takes_answer_and_code_away(named: Stack, browser: Browser) -> None:
+    """Nothing green stands beside a request that was not sent, and no sentence in the box to copy from."""
+    browser.visit(named)
+    assert browser.send().startswith("200 OK")
+    browser.fill("#panel-form [data-input=a]", "one, two")
+    assert browser.send().startswith("Nothing was sent")
+    assert "not numbers" in browser.text(".field:has([data-input=a]) .error")
+    assert browser.text("#answer") == browser.text("#facts") == browser.text("#timing") == ""
+    assert not browser.element("#code").is_displayed()
+    browser.fill("#panel-form [data-input=a]", "1, 2, 3")
+    assert "[1,2,3]" in browser.text("#snippet")
+
+
+def test_a_phone_shows_the_form_first(named: Stack, browser: Browser) -> None:
+    """Before the figures; Version, Signature and Accept are behind a button, and come out for a sentence."""
+    browser.look(375, 812)
+    browser.visit(named)
+    tops = [browser.element(each).rect["y"] for each in ("#request", ".tiles")]
+    assert tops == sorted(tops)
+    more = [browser.element(each) for each in ("#version", "#signature", "#accept")]
+    assert [each.is_displayed() for each in more] == [False] * 3
+    browser.click("#more")
+    browser.fill("#accept", "image/png")
+    browser.click("#more")
+    browser.send()
+    assert browser.wait(lambda: browser.text(".field:has(#accept) .error"), "the sentence stands there")
 
 
 def test_a_plain_value_for_a_list_of_one(saved_models: Path, browser: Browser) -> None:
@@ -109,6 +136,7 @@ def test_a_plain_value_for_a_list_of_one(saved_models: Path, browser: Browser) -
     with serving(str(saved_models / "bare"), "--model-server", "embedded") as stack:
         browser.visit(stack)
         browser.choose("#signature", "one_each")
+        assert browser.element("#panel-form [data-input=x]").get_attribute("type") == "number"
         browser.fill("#panel-form [data-input=x]", "5")
         assert browser.send().startswith("200 OK")
         assert json.loads(browser_body(browser)) == {"instances": [[5]]}
@@ -195,7 +223,7 @@ def test_keys_alone_send_a_request(named: Stack, browser: Browser) -> None:
         body = active
         if reached[-1] == "send":
             break
-    assert {"version", "signature", "content-type", "accept", "tab-form", "input-0", "send"} <= set(reached)
+    assert {"version", "signature", "content-type", "accept", "tab-form", "input-a", "send"} <= set(reached)
     body.send_keys("\ue007")
     browser.wait(lambda: browser.text("#status").startswith("200"), "Enter has sent the request")
     browser.element("#tab-form").send_keys("\ue014")
@@ -250,7 +278,7 @@ def test_errors_stand_by_their_stage(failing: Stack, browser: Browser) -> None:
 
     failing.invoke(b"no gzip", **{"Content-Encoding": "gzip"})
     failing.ask("GET", "/nothing/here")
-    expected = {"input handler": "1", "read": "1", "no stage": "1"}
+    expected = {"input handler": "1", "read": "1", "other": "1"}
     browser.wait(lambda: stages(browser) == expected, "the page has seen the others")
 
 
