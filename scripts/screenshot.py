@@ -7,6 +7,7 @@ Keeps the picture that is there unless the page was changed after it, and if the
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from support.browser import CHROMIUM, DRIVER, browsing
@@ -17,7 +18,9 @@ PICTURE = ROOT / "docs" / "assets" / "console.png"
 PAGE = ROOT / "src" / "tfs_proxy" / "model" / "console_page"
 DIGITS = ROOT / "code_examples" / "digits"
 WIDTH, HEIGHT = 1280, 1180
-REQUESTS = 12
+SECONDS = 30.0
+"""For which requests are sent, so that the figures have a past."""
+
 CLONE_SECONDS = 60.0
 """Within which a clone writes both the page and the picture, in any order."""
 
@@ -33,13 +36,14 @@ def main() -> None:
     subprocess.run([sys.executable, str(DIGITS / "train.py")], check=True)
     with serving(str(DIGITS / "build" / "model.tar.gz")) as stack, browsing() as browser:
         browser.look(WIDTH, HEIGHT)
-        browser.open(f"http://127.0.0.1:{stack.port}/")
+        browser.visit(stack)
         image = min((DIGITS / "build" / "images").glob("*.png"))
         browser.drop("#drop", image)
         browser.wait(lambda: image.name in browser.text("#file-name"), "the file has been taken")
-        for _ in range(REQUESTS):
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
             browser.send()
-        browser.wait(lambda: float(browser.text("#rate")) > 0, "the page shows how many requests there are")
+        browser.wait(lambda: "model server" in browser.text("#stages"), "the page shows stages and figures")
         browser.driver.save_screenshot(str(PICTURE))
 
 

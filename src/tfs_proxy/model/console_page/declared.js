@@ -38,15 +38,12 @@ function sample(schema, root, depth = 0) {
   return { string: "text", boolean: false }[part.type] ?? null;
 }
 
-function rangeText({ minimum, exclusiveMinimum, maximum, exclusiveMaximum }) {
+// The limits of a number or of a text's length, in words.
+function limitsText({ type, minimum, exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength }) {
   if (minimum !== undefined && maximum !== undefined) return `${minimum} to ${maximum}`;
-  const limits = [["at least", minimum], ["above", exclusiveMinimum], ["at most", maximum], ["below", exclusiveMaximum]];
-  return limits.filter(([, limit]) => limit !== undefined).map(([words, limit]) => `${words} ${limit}`).join(", ");
-}
-
-function lengthText({ minLength, maxLength }) {
-  const limits = [["at least", minLength], ["at most", maxLength]];
-  return limits.filter(([, limit]) => limit).map(([words, limit]) => `${words} ${limit} characters`).join(", ");
+  const limits = [["at least", minimum ?? minLength], ["above", exclusiveMinimum], ["at most", maximum ?? maxLength], ["below", exclusiveMaximum]];
+  const unit = type === "string" ? " characters" : "";
+  return limits.filter(([, limit]) => limit !== undefined).map(([words, limit]) => `${words} ${limit}${unit}`).join(", ");
 }
 
 function parsed(text) {
@@ -65,16 +62,14 @@ function parsedOrText(text) {
   }
 }
 
-function specOf(part, isRequired, shown) {
-  const range = part.type === "string" ? lengthText(part) : rangeText(part);
+function specOf(part, isRequired) {
   const kinds = { integer: "number", number: "number", string: "text", boolean: part.isNullable ? "choice" : "checkbox" };
-  const choices = part.enum ?? (part.const === undefined ? null : [part.const]) ?? (part.type === "boolean" ? [true, false] : null);
-  const kind = part.enum || part.const !== undefined ? "choice" : kinds[part.type] ?? "json";
-  const types = { integer: "whole number", array: "list as JSON", object: "object as JSON" };
-  const type = kind === "choice" ? "" : types[part.type] ?? (kind === "json" ? "JSON, or text" : "");
-  const limits = [type, range].filter(Boolean).join(", ");
+  const choices = part.enum ?? (part.const === undefined ? null : [part.const]);
+  const kind = choices ? "choice" : kinds[part.type] ?? "json";
+  const types = { integer: "whole number", array: "list as JSON", object: "object as JSON", undefined: "JSON, or text" };
+  const limits = choices ? "" : [types[part.type], limitsText(part)].filter(Boolean).join(", ");
   return {
-    kind, choices, isRequired, min: part.minimum, max: part.maximum, step: part.type === "integer" ? 1 : "any", rows: shown?.length > 60 ? 3 : 1,
+    kind, choices: choices ?? [true, false], isRequired, min: part.minimum, max: part.maximum, step: part.type === "integer" ? 1 : "any",
     parse: part.type ? parsed : parsedOrText,
     empty: !isRequired ? undefined : part.isNullable ? null : part.type === "string" ? "" : undefined,
     hint: [part.description, limits && limits[0].toUpperCase() + limits.slice(1)].filter(Boolean).join(" "),
@@ -92,9 +87,10 @@ function memberNodes(part, root, loc, value, fields) {
       const said = inner.description ? element("p", { class: "faint" }, inner.description) : null;
       return element("fieldset", {}, element("legend", {}, name), said, ...nodes);
     }
-    const isPlain = inner.enum || inner.const !== undefined || ["integer", "number", "string", "boolean"].includes(inner.type);
-    const shown = isPlain || value?.[name] === undefined ? value?.[name] : JSON.stringify(value[name]);
-    const made = field(place, name, specOf(inner, isRequired, shown), shown);
+    const spec = specOf(inner, isRequired);
+    const own = value?.[name] ?? undefined;
+    const shown = spec.kind === "json" && own !== undefined ? JSON.stringify(own) : own;
+    const made = field(place, name, { ...spec, rows: shown?.length > 60 ? 3 : 1 }, shown);
     fields.push(made);
     return made.node;
   });

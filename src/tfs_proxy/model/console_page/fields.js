@@ -1,10 +1,9 @@
 // One field of a form: the control of its kind, what stands beside it, and what a person has put in.
 import { element } from "./dom.js";
 
-const NUMBER_MISSING = "A number belongs here.";
 const READ = {
   number: (control) => {
-    if (!Number.isFinite(control.valueAsNumber)) throw new Error(NUMBER_MISSING);
+    if (!Number.isFinite(control.valueAsNumber)) throw new Error("A number belongs here.");
     return control.valueAsNumber;
   },
   text: (control) => control.value,

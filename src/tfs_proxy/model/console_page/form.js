@@ -2,7 +2,6 @@
 import { field } from "./fields.js";
 import { nested } from "./npy.js";
 
-const TEXT = new Set(["DT_STRING"]);
 const MOST_EXAMPLE_VALUES = 4096;
 
 export const shapeText = (shape) => (shape === null ? "of any rank" : `[${shape.map((size) => (size < 0 ? "?" : size)).join(", ")}]`);
@@ -27,7 +26,7 @@ function valueOf(text, spec, shape) {
   try {
     value = JSON.parse(text);
   } catch {
-    if (TEXT.has(spec.dtype)) return text;
+    if (spec.dtype === "DT_STRING") return text;
     const parts = text.trim().split(/[\s,;]+/).filter(Boolean);
     value = parts.map((part) => (part === "true" ? true : part === "false" ? false : Number(part)));
     if (value.some((part) => typeof part === "number" && Number.isNaN(part))) {

@@ -12,7 +12,7 @@ from support.archives import pack, stand_in_archive
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
-from support.browser import IN_BROWSER, Browser
+from support.browser import IN_BROWSER, NEEDS_AXE, Browser
 
 pytestmark = IN_BROWSER
 SCRIPT = """
@@ -146,6 +146,18 @@ def test_a_fault_stands_at_its_field(described: Stack, browser: Browser, name: s
     assert field == browser.driver.switch_to.active_element == browser.element(f"[data-input='{name}']")
     details = json.loads(browser.text("#answer pre"))["details"]
     assert browser.text(".field .error") == details[0]["msg"]
+
+
+@NEEDS_AXE
+@pytest.mark.parametrize("dark", [False, True])
+def test_everybody_can_use_a_typed_form(described: Stack, browser: Browser, dark: bool) -> None:
+    """On a phone, with a fault at a field, axe-core finds nothing serious."""
+    browser.look(375, 812, dark=dark)
+    browser.visit(described)
+    browser.fill("[data-input=stars]", "9")
+    browser.send()
+    browser.wait(lambda: browser.find(".field .error"), "the sentence is there")
+    assert browser.barriers() == []
 
 
 @pytest.fixture(scope="module")

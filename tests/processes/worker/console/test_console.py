@@ -19,7 +19,7 @@ pytest.importorskip("selenium")
 
 pytestmark = IN_BROWSER
 DIGITS = EXAMPLES / "digits"
-SCREENS = [(1280, 900, False), (1280, 900, True), (390, 844, False), (390, 844, True)]
+SCREENS = [(1440, 900, False), (768, 1024, True), (375, 812, False), (375, 812, True)]
 
 
 @pytest.fixture(scope="module")
