@@ -111,7 +111,7 @@ export function declaredForm(type, { schema, example }) {
   const value = isList && Array.isArray(given) ? given[0] : given;
   const members = record.properties || !isMembers(value) || !isJson ? record : { properties: Object.fromEntries(Object.keys(value).map((name) => [name, {}])) };
   const fields = [];
-  if (!isJson || !members.properties) {
+  if (!isJson || !Object.keys(members.properties ?? {}).length) {
     const text = typeof given === "string" ? given : JSON.stringify(given) ?? "";
     fields.push(field(["body"], "body", { kind: "json", rows: 3, hint: type, parse: (typed) => typed }, text));
     return { fields, nodes: [fields[0].node], text, body: () => fields[0].read() };
