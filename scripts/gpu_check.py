@@ -84,18 +84,14 @@ def listing(gpus: list[Card]) -> Iterator[Row]:
 
     found, slices = visible_devices({}), re.findall(r"UUID: (MIG-[^)]+)", output("nvidia-smi", "-L")[1])
     whole = [card.uuid for card in gpus if card.mig != "Enabled"]
-    uuids = [device.uuid for device in found]
+    uuids = list(found)
     yield Row("number of GPUs", len(gpus), count_gpus())
     yield Row("GPUs for model servers", whole, [uuid for uuid in uuids if uuid.startswith("GPU-")])
     why = "" if slices else "no GPU is divided (MIG)"
     yield Row("slices for model servers", slices, [uuid for uuid in uuids if uuid.startswith("MIG-")], why)
-    free = {device.uuid: device.free_bytes for device in found}
-    for card in (card for card in gpus if card.uuid in free):
-        is_right = near(free[card.uuid], int(card.total) - int(card.used))
-        yield Row(f"free memory of {card.index}", True, is_right)
     for entry, expected in {"-1": [], **{uuid: [uuid] for uuid in uuids}}.items():
         chosen = visible_devices({"CUDA_VISIBLE_DEVICES": entry})
-        yield Row(f"CUDA_VISIBLE_DEVICES={entry}", expected, [device.uuid for device in chosen])
+        yield Row(f"CUDA_VISIBLE_DEVICES={entry}", expected, list(chosen))
 
 
 def asked(url: str) -> str | None:
@@ -109,7 +105,7 @@ def running(gpus: list[Card]) -> Iterator[Row]:
     """A run with two stand-ins for the model server on each device: its metrics, and what they were given."""
     from tfs_proxy.run.gpus import visible_devices
 
-    devices = [device.uuid for device in visible_devices(os.environ)]
+    devices = list(visible_devices(os.environ))
     servers = max(2 * len(devices), 2)
     with tempfile.TemporaryDirectory() as name:
         (version := (folder := Path(name)) / "model" / "1").mkdir(parents=True)

@@ -1,95 +1,31 @@
-"""The GPUs and MIG slices for model servers, from the output of ``nvidia-smi``: pure."""
+"""The GPUs and MIG slices for model servers, from the output of ``nvidia-smi``, and those that they take."""
 
 import logging
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from itertools import chain, takewhile
 from typing import Final
 
 from msgspec import Struct
 
-from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.values.names import printable
 
 log = logging.getLogger(__name__)
 
-_GPU = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>GPU-[^)]+)\)")
-_SLICE = re.compile(r"\s+MIG \S+\s+Device\s+(?P<index>\d+): \(UUID: (?P<uuid>MIG-[^)]+)\)")
-_MEBIBYTES = re.compile(r"\s*(\d+) MiB\s*")
+_UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)]+)\)")
 
 
-class GpuDevice(Struct, frozen=True):
-    """A GPU, or a slice of one (MIG); of a divided GPU, only the slices are devices.
-
-    ``uuid`` is for ``CUDA_VISIBLE_DEVICES``; ``gpu_uuid`` and ``gpu_index`` are those of the card.
-    """
-
-    uuid: str
-    gpu_uuid: str
-    gpu_index: int
-    free_bytes: int
-
-
-def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
-    """The devices in the driver's order, from its output for ``-L`` and, with their memory, ``-q -x``.
-
-    None without a driver or a GPU. A device whose memory the driver does not tell is left out, and so is a
-    divided GPU without slices: CUDA can't use it.
-    """
-    from xml.etree import ElementTree as ET
-
-    try:
-        root = ET.fromstring(description)  # noqa: S314 - the driver's own program has written it
-    except ET.ParseError:  # it has printed an error instead
-        return ()
-    described = {(gpu.findtext("uuid") or "").strip(): gpu for gpu in root.iter("gpu")}
-    found: list[GpuDevice] = []
-    index = 0
-    card = ""
-    for line in listing.splitlines():
-        if gpu := _GPU.match(line):
-            index = int(gpu["index"])
-            card = gpu["uuid"]
-        mig = _SLICE.match(line)
-        element = described.get(card)
-        if element is None or (gpu is None and mig is None):
-            continue
-        is_divided = (element.findtext("mig_mode/current_mig") or "").strip() == "Enabled"
-        slices = element.iterfind("mig_devices/mig_device") if mig else ()
-        parts = [part for part in slices if mig and (part.findtext("index") or "").strip() == mig["index"]]
-        if not is_divided:
-            parts = [element] if gpu else []
-        for part in parts:
-            if free := _MEBIBYTES.fullmatch(part.findtext("fb_memory_usage/free") or ""):
-                uuid = mig["uuid"] if mig else card
-                found.append(GpuDevice(uuid, card, index, int(free[1]) * MEGABYTE))
-    return tuple(found)
-
-
-def visible(found: Sequence[GpuDevice], environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
-    """Those that this run's ``CUDA_VISIBLE_DEVICES`` allows, in its order; all of them if it is not set.
-
-    As in CUDA, its entries are numbers of GPUs or the beginnings of UUIDs, and the first that fits no
-    device ends the list.
-    """
-    allowed = environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is None:
-        return tuple(found)
-
-    def names(entry: str, device: GpuDevice) -> bool:
-        if entry.isdecimal():
-            return int(entry) == device.gpu_index
-        beginnings = device.uuid, device.gpu_uuid
-        return entry.startswith(("GPU-", "MIG-")) and any(uuid.startswith(entry) for uuid in beginnings)
-
-    chosen: list[GpuDevice] = []
-    for entry in map(str.strip, allowed.split(",")):
-        named = [device for device in found if names(entry, device)]
-        if not named:
-            break
-        chosen += (device for device in named if device not in chosen)
-    return tuple(chosen)
+def devices(listing: str) -> tuple[str, ...]:
+    """UUIDs of the GPUs that ``nvidia-smi -L`` lists, and of the slices (MIG) in place of a divided one."""
+    cards: list[list[str]] = []
+    for uuid in _UUID.findall(listing):
+        if uuid.startswith("GPU-"):
+            cards.append([uuid])
+        else:
+            cards[-1].append(uuid)
+    return tuple(chain.from_iterable(card[1:] or card for card in cards))
 
 
 PATIENCE_SECONDS: Final = 10.0
@@ -118,10 +54,16 @@ def nvidia_smi(*arguments: str) -> str:
     return ended.stdout
 
 
-def visible_devices(environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
-    """The GPUs and MIG slices that a process with this environment may use; none without a driver."""
-    # The XML has the memory of GPUs and slices, but not the UUID of a slice.
-    return visible(devices(nvidia_smi("-L"), nvidia_smi("-q", "-x")), environ)
+def visible_devices(environ: Mapping[str, str]) -> Sequence[str]:
+    """GPUs and MIG slices for a process with this environment, by names for ``CUDA_VISIBLE_DEVICES``.
+
+    None without a driver. If that variable is set, its own entries, up to the first that CUDA would not take.
+    """
+    found = devices(nvidia_smi("-L"))
+    allowed = environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None or not found:
+        return found
+    return list(takewhile(re.compile(r"\d+|(GPU|MIG)-.+").fullmatch, map(str.strip, allowed.split(","))))
 
 
 def count_gpus() -> int:
@@ -130,23 +72,22 @@ def count_gpus() -> int:
 
 
 class Placement(Struct, frozen=True):
-    """The device of one model server, and the share of its memory."""
+    """The device of one model server, by its name for CUDA, and the share of its memory."""
 
-    uuid: str
+    device: str
     memory_share: float
 
 
-def spread(servers: int, devices: Sequence[GpuDevice], margin: float) -> tuple[Placement, ...]:
+def spread(servers: int, devices: Sequence[str], margin: float) -> tuple[Placement, ...]:
     """One device for each of so many model servers of the same models; none without a GPU.
 
-    They are dealt out evenly, the emptiest device first. Those on one device share its memory equally, but
-    for ``margin`` (AWS's container divides by all of them, docs/reference/aws-container.md).
+    They are dealt out in turn. Those on one device share its memory equally, but for ``margin`` (AWS's
+    container divides by all of them, docs/reference/aws-container.md).
     """
-    emptiest_first = sorted(devices, key=lambda device: device.free_bytes, reverse=True)[:servers]
-    if not emptiest_first:
+    if not devices:
         return ()
-    turns = [number % len(emptiest_first) for number in range(servers)]
-    return tuple(Placement(emptiest_first[turn].uuid, (1 - margin) / turns.count(turn)) for turn in turns)
+    turns = [number % len(devices) for number in range(servers)]
+    return tuple(Placement(devices[turn], (1 - margin) / turns.count(turn)) for turn in turns)
 
 
 CREATED = re.compile(

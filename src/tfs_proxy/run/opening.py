@@ -127,7 +127,7 @@ def resources_on(
     if len(ports) > 1:
         placements = spread(len(ports), visible_devices(request.environ), settings.gpu_memory_margin)
     for index, placement in enumerate(placements):
-        log.info("model server %d: on %s", index, placement.uuid)
+        log.info("model server %d: on %s", index, placement.device)
     return plan.HostResources(
         model_server=words,
         ports=ports,

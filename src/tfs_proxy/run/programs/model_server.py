@@ -164,7 +164,7 @@ def open_to_the_outside(words: Sequence[str], instances: Sequence[Instance], *, 
 
 def environment(base: Mapping[str, str], settings: Settings, placement: Placement | None) -> dict[str, str]:
     """``base`` with a model server's threads, and its GPU if one was chosen for it."""
-    chosen = {} if placement is None else {"CUDA_VISIBLE_DEVICES": placement.uuid}
+    chosen = {} if placement is None else {"CUDA_VISIBLE_DEVICES": placement.device}
     return {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base, **chosen}
 
 
