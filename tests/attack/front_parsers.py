@@ -2,7 +2,8 @@
 
 import argparse
 import socket
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from msgspec.json import decode
 from attack.fronts import BODY
 from tfs_proxy.commands.serve import stages_of
 from tfs_proxy.run.heartbeats import Heartbeats
-from tfs_proxy.run.pipeline.stage import ports_needed
+from tfs_proxy.run.pipeline.stage import planned
 from tfs_proxy.values.deployment import BodyLimits, WorkerState
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.worker.body import BodyReader
@@ -115,8 +116,8 @@ def ledger(folder: Path, data: bytes) -> None:
 
 
 def pipeline(data: bytes) -> None:
-    """The command's arguments: stages, an empty line, variables; and what each stage needs."""
+    """The command's arguments: stages, an empty line, variables; and what its stages get."""
     stages, _, variables = data.decode("latin-1").partition("\n\n")
     arguments = argparse.Namespace(models=stages.split("\n"), env=variables.split("\n"), reload=False)
-    for number, order in enumerate(stages_of(arguments), start=1):
-        ports_needed(order, number, {})
+    with ExitStack() as held, ThreadPoolExecutor(1) as threads:
+        planned(stages_of(arguments), {}, threads, held)

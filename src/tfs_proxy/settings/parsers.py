@@ -312,10 +312,11 @@ def labels(value: str) -> Mapping[str, int]:
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
     """Change ``environ`` for a stack inside another program.
 
-    Several stacks can't share gRPC's port or extra ports, nor a folder of captured requests. Only the program
-    calls them, without keys and TLS.
+    Several stacks can't share gRPC's port, extra ports or a range of ports, nor a folder of captured
+    requests. Only the program calls them, without keys and TLS.
     """
-    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE", *SECURED}
+    ports = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "SAGEMAKER_SAFE_PORT_RANGE"}
+    outer = {*ports, "TFS_PROXY_CAPTURE", *SECURED}
     return {name: value for name, value in environ.items() if name not in outer}
 
 

@@ -8,7 +8,6 @@ elsewhere it is closed at once). No capability is needed: containers have none t
 import asyncio
 import errno
 import logging
-import secrets
 import socket
 import struct
 import sys
@@ -35,9 +34,6 @@ LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - a container's port is published from outside
 FAMILIES = {"all": EVERY_ADDRESS, "::": EVERY_ADDRESS, "local": (LOOPBACK, "::1")}
 LACKS_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
-BLOCKS = range(12000, 30000)
-"""Below the node ports of Kubernetes, and what kernels give to outgoing connections."""
-BLOCK_TRIES = 1000
 LOOK_SECONDS = 0.01
 
 
@@ -178,53 +174,19 @@ def free_ports(count: int, held: ExitStack) -> list[int]:
     own nor while it is restarted (Linux; elsewhere they are free only now).
     """
     with ExitStack() as holders:
-        ports = [_hold(0, holders) for _ in range(count)]
-        _keep(holders, held, ports)
+        holds = [holders.enter_context(socket.socket()) for _ in range(count)]
+        for holder in holds:
+            holder.bind((LOOPBACK, 0))
+            # Only now: before, a port that somebody else holds in this way would seem to be free.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ports = [int(holder.getsockname()[1]) for holder in holds]
+        if sys.platform == "linux":
+            # Kept, unless no child could bind what is held, as in gVisor.
+            with socket.socket() as child, suppress(OSError):
+                child.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                child.bind((LOOPBACK, ports[0]))
+                held.push(holders.pop_all())
     return ports
-
-
-def free_blocks(sizes: Sequence[int], held: ExitStack) -> list[range]:
-    """For each of ``sizes`` that many consecutive loopback ports, held as those of `free_ports`.
-
-    They are below the ports that the kernel gives to outgoing connections, one of which would have such a
-    port by the time that its server binds it. Raises SettingsError if none are left.
-    """
-    with ExitStack() as holders:
-        blocks: list[range] = []
-        for size in sizes:
-            for _ in range(BLOCK_TRIES):
-                low = BLOCKS.start + secrets.randbelow(len(BLOCKS) - size)
-                with ExitStack() as block, suppress(OSError):
-                    for port in range(low, low + size):
-                        _hold(port, block)
-                    holders.push(block.pop_all())
-                    blocks.append(range(low, low + size))
-                    break
-            else:
-                free = f"from {BLOCKS.start} to {BLOCKS.stop - 1}"
-                raise SettingsError(f"no {size} consecutive ports are free {free}.")
-        _keep(holders, held, [block.start for block in blocks])
-    return blocks
-
-
-def _hold(port: int, held: ExitStack) -> int:
-    """Binds a port, 0 for any, without listening: a child that sets SO_REUSEADDR can bind it as well."""
-    holder = held.enter_context(socket.socket())
-    holder.bind((LOOPBACK, port))
-    # Only now: before, a port that somebody else holds in this way would seem to be free.
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return int(holder.getsockname()[1])
-
-
-def _keep(holders: ExitStack, held: ExitStack, ports: Sequence[int]) -> None:
-    """Keeps holding, unless no child could bind what is held: as elsewhere than on Linux, and in gVisor."""
-    if sys.platform != "linux":
-        return
-    with socket.socket() as child, suppress(OSError):
-        child.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if ports:
-            child.bind((LOOPBACK, ports[0]))
-        held.push(holders.pop_all())
 
 
 def model_server_ports(ports: PortRange | None, instances: int, held: ExitStack) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.entry import entry_handler
 from tfs_proxy.observe.logs.foreign import read_event
-from tfs_proxy.run.host.sockets import LOOPBACK, free_blocks
+from tfs_proxy.run.host.sockets import LOOPBACK, free_ports
 from tfs_proxy.run.pipeline.passage import Container, ContainerFailed, seconds_until
 from tfs_proxy.run.process import ProcessSpec
 from tfs_proxy.serving.inner_stack import SERVE
@@ -24,9 +24,6 @@ from tfs_proxy.wire.routes import INVOCATIONS
 
 MOST = 15
 """SageMaker's limit of containers in a pipeline (docs/reference/sagemaker.md)."""
-
-SAFE_PORTS = 10
-"""Least number of ports in a stage's safe range: five model servers need as many."""
 
 
 class StageOrder(Struct, frozen=True):
@@ -81,33 +78,23 @@ class Stage(Container):
         return ProcessSpec(self.name, argv, self.environ)
 
 
-def ports_needed(order: StageOrder, number: int, environ: Mapping[str, str]) -> int:
-    """Number of consecutive ports for a stage: one to listen on, and a safe range.
-
-    Raises SettingsError, naming the stage, if its variables can't be used.
-    """
-    own = {"SAGEMAKER_SAFE_PORT_RANGE": "", **order.variables}
-    try:
-        settings = Settings.from_env({**environ, **own})
-    except SettingsError as error:
-        raise SettingsError(f"stage {number}: {error}") from error
-    return 1 + max(SAFE_PORTS, 2 * settings.instance_count)
-
-
 def planned(
     orders: Sequence[StageOrder], environ: Mapping[str, str], threads: Executor, held: ExitStack
 ) -> list[Stage]:
-    """The stages with their ports, which ``held`` reserves. Raises SettingsError."""
-    sizes = [ports_needed(order, number, environ) for number, order in enumerate(orders, start=1)]
+    """The stages with their ports, which ``held`` reserves.
+
+    Raises SettingsError, naming the stage, if its variables can't be used.
+    """
     inner = for_inner_stack(environ)
     stages: list[Stage] = []
-    for order, ports in zip(orders, free_blocks(sizes, held), strict=True):
-        own_ports = {
-            "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
-            "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
-        }
-        variables = {**inner, **order.variables, **own_ports}
-        stages.append(Stage(len(stages) + 1, order.archive, ports[0], variables, threads))
+    for order, port in zip(orders, free_ports(len(orders), held), strict=True):
+        number = len(stages) + 1
+        variables = {**inner, **order.variables, "SAGEMAKER_BIND_TO_PORT": str(port)}
+        try:
+            Settings.from_env(variables)
+        except SettingsError as error:
+            raise SettingsError(f"stage {number}: {error}") from error
+        stages.append(Stage(number, order.archive, port, variables, threads))
     return stages
 
 

@@ -23,7 +23,7 @@ from msgspec import Struct
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.model.s3 import objects_at
 from tfs_proxy.observe.logs.entry import entry_handler
-from tfs_proxy.run.host.sockets import LOOPBACK, free_blocks
+from tfs_proxy.run.host.sockets import LOOPBACK, free_ports
 from tfs_proxy.run.host.waiting import in_daemon_thread
 from tfs_proxy.run.process import Backoff, ChildProcess, ProcessSpec
 from tfs_proxy.run.reloading import snapshot_of_file, snapshot_of_folder
@@ -42,9 +42,6 @@ log = logging.getLogger(__name__)
 LOCAL = "local"
 DOCKER = "docker"
 INSPECT_SECONDS = 30.0
-
-PORTS_EACH = 11
-"""Ports of a container: one to listen on, and a safe range of ten after it."""
 
 CONTAINER_PORT = 8080
 
@@ -249,11 +246,9 @@ class ContainerStarter:
                 if choice.because:
                     log.info("%s: %s, so it is served by tfs_proxy itself", of, choice.because)
                 held = ExitStack()
-                (ports,) = free_blocks([PORTS_EACH], held)
-                variables = {
-                    "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
-                    "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
-                }
+                (port,) = free_ports(1, held)
+                # Of its other ports, each container finds free ones itself.
+                variables = {"SAGEMAKER_BIND_TO_PORT": str(port), "SAGEMAKER_SAFE_PORT_RANGE": ""}
                 model = [] if definition.archive is None or definition.many_models else [definition.archive]
                 if definition.many_models:
                     variables |= {
@@ -267,7 +262,7 @@ class ContainerStarter:
                     backoff=NO_RESTARTS,
                 )
                 child = self._run(spec)
-                return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, held=held)
+                return HostedContainer(definition.name, LOOPBACK, port, self._threads, child, held=held)
 
     def start_command(self, of: str, words: Sequence[str]) -> ChildProcess:
         """Starts a command of ours that ends by itself; ``of`` is the prefix of its log lines."""
@@ -285,7 +280,7 @@ class ContainerStarter:
         self, endpoint: str, of: str, reference: str, definition: ContainerDefinition
     ) -> HostedContainer:
         with ExitStack() as held:
-            (ports,) = free_blocks([1], held)
+            (port,) = free_ports(1, held)
         mounts = []
         if definition.many_models and definition.archive is not None:
             mounts = ["-v", f"{self._models(endpoint, definition).folder}:{MODELS_MOUNT}:ro"]
@@ -298,13 +293,13 @@ class ContainerStarter:
         words = [word for variable in sorted(variables) for word in ("-e", variable)]
         argv = (
             *(DOCKER, "run", "--rm", "--init=false", "--name", name),
-            *("-p", f"{LOOPBACK}:{ports[0]}:{CONTAINER_PORT}", *words, *mounts, reference, "serve"),
+            *("-p", f"{LOOPBACK}:{port}:{CONTAINER_PORT}", *words, *mounts, reference, "serve"),
         )
         # Everyone on this machine could see a value on the command line. `docker run` passes SIGTERM on.
         env = {**self._environ, **variables}
         spec = ProcessSpec(of, argv, env, orphaned_signal=signal.SIGTERM, backoff=NO_RESTARTS)
         child = self._run(spec)
-        return HostedContainer(definition.name, LOOPBACK, ports[0], self._threads, child, image=reference)
+        return HostedContainer(definition.name, LOOPBACK, port, self._threads, child, image=reference)
 
     def many_models(
         self, endpoint: str, container: HostedContainer, definition: ContainerDefinition

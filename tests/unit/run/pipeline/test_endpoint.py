@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tfs_proxy.run.pipeline import endpoint as pages
 from tfs_proxy.run.pipeline import passage
 from tfs_proxy.run.pipeline.endpoint import LONGEST_MESSAGE, PipelineEndpoint, message_of
-from tfs_proxy.run.pipeline.stage import Stage, StageOrder, ports_needed
+from tfs_proxy.run.pipeline.stage import Stage, StageOrder, planned
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -189,6 +190,10 @@ def test_a_batch_job_gets_the_least_of_all_stages(
 
 
 def test_a_variable_that_cannot_be_used_names_its_stage() -> None:
-    order = StageOrder("a", {"SAGEMAKER_TFS_INSTANCE_COUNT": "many"})
-    with pytest.raises(SettingsError, match=r"stage 2: .*SAGEMAKER_TFS_INSTANCE_COUNT"):
-        ports_needed(order, 2, {})
+    orders = [StageOrder("a", {}), StageOrder("b", {"SAGEMAKER_TFS_INSTANCE_COUNT": "many"})]
+    with (
+        ExitStack() as held,
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(SettingsError, match=r"stage 2: .*SAGEMAKER_TFS_INSTANCE_COUNT"),
+    ):
+        planned(orders, {}, threads, held)
