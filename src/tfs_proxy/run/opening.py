@@ -18,7 +18,7 @@ from tfs_proxy.run import plan
 from tfs_proxy.run.gpus import Placement, count_gpus, spread, visible_devices
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.waiting import in_daemon_thread
-from tfs_proxy.run.programs.model_server import check_tasks, monitoring_for, program
+from tfs_proxy.run.programs.model_server import monitoring_for, program
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import Workspace
@@ -106,7 +106,7 @@ def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitSta
     port_range = None if flags else settings.safe_port_range
     ports = sockets.model_server_ports(port_range, settings.instance_count, held)
     words = flags.words if flags else settings.extra_args
-    return resources_on(ports, request, settings, words, len(prepared.served.models))
+    return resources_on(ports, request, settings, words)
 
 
 def resources_on(
@@ -114,15 +114,12 @@ def resources_on(
     request: ServeRequest,
     settings: Settings,
     flags: Sequence[str],
-    models: int = 1,
 ) -> plan.HostResources:
     """The machine's resources for model servers on these ports, gRPC and REST, with these flags.
 
     One alone uses all GPUs, several one each. Raises SettingsError if the model server can't run here.
     """
     words = program(request.model_server)
-    if few := check_tasks(words, settings.machine.resources, models):
-        log.warning("%s", few)
     placements: tuple[Placement, ...] = ()
     if len(ports) > 1:
         placements = spread(len(ports), visible_devices(request.environ), settings.gpu_memory_margin)

@@ -18,25 +18,12 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Instance, ServedModel
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.installation import how_to_install
-from tfs_proxy.values.resources import Resources
-from tfs_proxy.wire.shortages import more_tasks
 
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"
 EMBEDDED_SCRIPT = b"#!/bin/sh\n# tfs-proxy's embedded server"
 """The beginning of the program that has the official binary's name in images without that one."""
 AUTO = "auto"
-OFFICIAL_TASKS: Final = (0, 110, 35)
-"""Processes and threads of a run at its peak: always, for each core, and for each core and model.
-
-Measured on two cores: 291 with one model, 924 with ten.
-"""
-
-EMBEDDED_TASKS: Final = (25, 5, 0)
-"""The same with the embedded server, however many models: 30 on one core and 35 on two are enough."""
-
-MEASURED_CORES: Final = 2
-"""More cores than these take more, but nobody has measured how many: that ends no start."""
 
 
 def program(choice: str) -> tuple[str, ...]:
@@ -72,28 +59,6 @@ def _embedded(because: str) -> tuple[str, ...]:
 
 def is_embedded(words: Sequence[str]) -> bool:
     return "tfs_proxy.embedded" in words
-
-
-def check_tasks(words: Sequence[str], resources: Resources, models: int) -> str | None:
-    """Say if so many ``models`` take more processes and threads at their peak than are allowed.
-
-    Raises SettingsError if one alone does.
-    """
-    fixed, per_core, per_model = EMBEDDED_TASKS if is_embedded(words) else OFFICIAL_TASKS
-
-    def few(models: int, cores: int) -> str | None:
-        needed = fixed + cores * (per_core + models * per_model)
-        if resources.tasks is None or resources.tasks >= needed:
-            return None
-        noun = "model" if models == 1 else "models"
-        return (
-            f"{models} {noun} on {cores} cores may need {needed} processes and threads: "
-            f"allow more ({more_tasks()})."
-        )
-
-    if refused := few(1, min(resources.cores, MEASURED_CORES)):
-        raise SettingsError(refused)
-    return few(models, resources.cores)
 
 
 def argv(

@@ -1,7 +1,6 @@
 """`serve` where memory, processes, files or disk are short: one sentence, no traceback, and no loop of starts."""
 
 import os
-import re
 import signal
 import tempfile
 from contextlib import closing
@@ -45,22 +44,14 @@ def test_a_limit_that_is_too_low_is_named_with_its_remedy(tmp_path: Path, limit:
     assert said in messages_of(log)[-1]
 
 
-@pytest.mark.parametrize("tasks", [4, 6, 100])
+@pytest.mark.parametrize("tasks", [4, 6])
 def test_too_few_processes_are_named_with_their_remedy(tmp_path: Path, tasks: int) -> None:
-    """`docker run --pids-limit`: fewer than one model takes, or the supervisor's own thread can't start."""
+    """`docker run --pids-limit`: the supervisor's own thread, or a child, can't start."""
     with limited(tasks=tasks) as launcher:
         status, log = failed(stand_in_words(tmp_path), launcher)
 
     assert status == 2
     assert f": allow more (pids.max is {tasks}, docker run --pids-limit" in messages_of(log)[-1]
-    assert tasks < 100 or re.search("1 model on (1 cores may need 145|. cores may need 290) processes", log)
-
-
-def test_too_few_processes_for_all_models_are_a_warning(tmp_path: Path) -> None:
-    more = {f"m{number}/1/saved_model.pb": SAVED_MODEL for number in range(39)}
-    words = stand_in_words(tmp_path, None, **more)
-    with limited(tasks=1000) as launcher, serving(*words, launcher=launcher) as stack:
-        assert "WARNING tfs-proxy: 40 models on " in stack.log
 
 
 def test_a_model_server_that_gets_no_more_threads_names_their_limit(tmp_path: Path) -> None:
