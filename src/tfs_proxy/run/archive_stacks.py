@@ -33,8 +33,6 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.values.layout import Workspace
-from tfs_proxy.values.memory import MEGABYTE
-from tfs_proxy.values.resources import MODEL_FACTOR, WORKER_BYTES, memory_left
 from tfs_proxy.wire.routes import ONE_ARCHIVE
 
 log = logging.getLogger(__name__)
@@ -215,8 +213,6 @@ class ArchiveStacks(Stacks):
             if not await stack.adopt(prepared, before):
                 ending = [task for each, task in self._ending.items() if each.servers is not before.servers]
                 await asyncio.gather(*ending)  # memory and ports are for two
-                if short := memory_warning(stack.settings):
-                    log.warning("%s", short)
             planned = await stack.make_plan(prepared)
             if before.deployment is not None:
                 by_users = stack.code_of_users is not None
@@ -302,17 +298,3 @@ def refuse_other_kind(before: Deployment, new: Deployment, *, by_users: bool) ->
             f"the Open Inference Protocol would be answered by the {new.doors.open_inference} instead of the "
             f"{before.doors.open_inference}: start again to serve this."
         )
-
-
-def memory_warning(settings: Settings) -> str | None:
-    """A sentence if memory seems too short for models and workers on top of those that serve; else None."""
-    left = memory_left()
-    models_bytes = settings.machine.models_bytes
-    wanted_bytes = MODEL_FACTOR * models_bytes + settings.gunicorn_workers * WORKER_BYTES
-    if left is None or wanted_bytes <= left.free_bytes:
-        return None
-    wanted, models = (-(-size // MEGABYTE) for size in (wanted_bytes, models_bytes))
-    return (
-        f"memory is short: new models and workers may take {wanted} MB while the old ones serve "
-        f"(the models count as {MODEL_FACTOR} x {models} MB), and {left.free_bytes // MEGABYTE} MB are free."
-    )
