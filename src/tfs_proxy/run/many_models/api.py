@@ -13,6 +13,8 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import parse_qs
 
+from msgspec import Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from tfs_proxy.model.stores import is_remote
@@ -31,31 +33,30 @@ PAGE_FIELD: Final = "next_page_token"
 SHAPE: Final = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
 
 
-def read_load_request(body: bytes) -> tuple[str, str]:
-    """The name of a model, and its path or address. Ignores unknown fields.
+class LoadRequest(Struct):
+    """Body of a request to load a model."""
 
-    Raises BadInput that names the field at fault, and says why.
-    """
+    model_name: str
+    """Name under which it is loaded."""
+
+    url: str
+    """Its path or address."""
+
+
+def read_load_request(body: bytes) -> LoadRequest:
+    """Reads and checks a body; ignores unknown fields. Raises BadInput that names the field at fault."""
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        raise BadInput(f"not a load request: the body is not JSON; send {SHAPE}") from None
-    if not isinstance(fields, dict):
-        raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
-    for field in ("model_name", "url"):
-        if field not in fields:
-            raise BadInput(f"not a load request: {field} is missing; send {SHAPE}")
-        if not isinstance(fields[field], str) or not fields[field]:
-            raise BadInput(f"not a load request: {field} is not a text, or is empty; send {SHAPE}")
-    name = fields["model_name"]
-    url = fields["url"]
-    if not is_model_name(name, LOADED_MODEL):
+        request = decode(body, type=LoadRequest)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"not a load request: {error}; send {SHAPE}") from None
+    if not is_model_name(request.model_name, LOADED_MODEL):
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
         )
+    url = request.url
     if not (is_remote(url) or PurePosixPath(url).is_absolute()) or not url.isprintable():
         raise BadInput("not a load request: url is not an absolute path on this machine")
-    return name, url
+    return request
 
 
 def page(models: Sequence[Model], query: str) -> tuple[Sequence[Model], str | None]:
@@ -113,9 +114,9 @@ class ModelsApi:
         # Any other type, or none, a web page can send without asking first.
         if parse(request.headers.get("content-type") or "none/none").name != JSON:
             raise UnsupportedMediaType(f"not a load request: send it with Content-Type: {JSON}")
-        name, url = read_load_request(request.body)
-        await self._load_from(name, url)
-        return _sentence(f"model {name} is loaded")
+        model = read_load_request(request.body)
+        await self._load_from(model.model_name, model.url)
+        return _sentence(f"model {model.model_name} is loaded")
 
     async def _list(self, request: HttpRequest) -> HttpResponse:
         models, next_token = page(self._registry.list(), request.query)

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
+from msgspec import Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from tfs_proxy.observe import catalogue
@@ -52,6 +54,14 @@ COPIES = 2
 
 WAIT_SECONDS = 5.0
 ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
+
+
+class Parameters(Struct):
+    """A stage's answer to `/execution-parameters`."""
+
+    MaxConcurrentTransforms: int = 1
+    MaxPayloadInMB: int = 6
+    BatchStrategy: str = ""
 
 
 class PipelineEndpoint:
@@ -137,14 +147,13 @@ class PipelineEndpoint:
 
         BatchStrategy is left out, which means MultiRecord, unless a stage takes one record a request.
         """
-        paths = (_page(stage, EXECUTION_PARAMETERS.path, ASK_SECONDS) for stage in self._stages)
-        answers = list(map(_object, await asyncio.gather(*paths)))
-        sizes = (_whole(answer, "MaxPayloadInMB", 6) for answer in answers)
+        pages = (_page(stage, EXECUTION_PARAMETERS.path, ASK_SECONDS) for stage in self._stages)
+        answers = list(map(_parameters_of, await asyncio.gather(*pages)))
         parameters: dict[str, object] = {
-            "MaxConcurrentTransforms": min(_whole(each, "MaxConcurrentTransforms", 1) for each in answers),
-            "MaxPayloadInMB": min(HOP_MB, *sizes),
+            "MaxConcurrentTransforms": min(answer.MaxConcurrentTransforms for answer in answers),
+            "MaxPayloadInMB": min(HOP_MB, *(answer.MaxPayloadInMB for answer in answers)),
         }
-        if any(answer.get("BatchStrategy") == "SINGLE_RECORD" for answer in answers):
+        if any(answer.BatchStrategy == "SINGLE_RECORD" for answer in answers):
             parameters["BatchStrategy"] = "SINGLE_RECORD"
         return HttpResponse(HTTPStatus.OK, json.dumps(parameters).encode())
 
@@ -219,17 +228,12 @@ async def _page(stage: Stage, path: str, seconds: float) -> str:
     return answer.body.decode(errors="replace") if answer.status == HTTPStatus.OK else ""
 
 
-def _object(text: str) -> Mapping[str, object]:
+def _parameters_of(page: str) -> Parameters:
+    """Those of a stage; of one that tells none, the least."""
     try:
-        answer = json.loads(text)
+        return decode(page, type=Parameters)
     except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _whole(answer: Mapping[str, object], name: str, default: int) -> int:
-    value = answer.get(name)
-    return value if isinstance(value, int) else default
+        return Parameters()
 
 
 class BodyMemory:

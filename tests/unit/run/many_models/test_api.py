@@ -52,15 +52,15 @@ def run(play: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        (b"", "the body is not JSON"),
-        (b"{", "the body is not JSON"),
-        (b"\xff", "the body is not JSON"),
-        (b"[" * 100_000, "the body is not JSON"),
-        (b'["a"]', "the body is not a JSON object"),
-        (b'{"url": "/m"}', "model_name is missing"),
-        (b'{"model_name": "a"}', "url is missing"),
-        (b'{"model_name": 1, "url": "/m"}', "model_name is not a text, or is empty"),
-        (b'{"model_name": "a", "url": ""}', "url is not a text, or is empty"),
+        (b"", "Input data was truncated"),
+        (b"{", "Input data was truncated"),
+        (b"\xff", "JSON is malformed"),
+        (b"[" * 100_000, "Expected `object`"),
+        (b'["a"]', "Expected `object`"),
+        (b'{"url": "/m"}', "Object missing required field `model_name`"),
+        (b'{"model_name": "a"}', "Object missing required field `url`"),
+        (b'{"model_name": 1, "url": "/m"}', "Expected `str`, got `int` - at `$.model_name`"),
+        (b'{"model_name": "a", "url": ""}', "url is not an absolute path on this machine"),
         (b'{"model_name": "a/b", "url": "/m"}', "model_name can't be a model's name, which has letters"),
         (b'{"model_name": "%s", "url": "/m"}' % (b"a" * 65), "model_name can't be a model's name"),
         (b'{"model_name": "a", "url": "m"}', "url is not an absolute path on this machine"),
@@ -74,7 +74,7 @@ async def test_what_is_not_a_load_request_is_400(client: Client, *, body: bytes,
     status, answer = await client.send("POST", "/models", body)
     assert status == 400
     assert answer["error"].startswith(f"not a load request: {fault}")
-    assert answer["error"].endswith(SHAPE) or not fault.endswith(("JSON", "object", "missing", "empty"))
+    assert answer["error"].endswith(SHAPE) or fault.startswith(("model_name", "url"))
     assert client.fleet.stacks == []
 
 
