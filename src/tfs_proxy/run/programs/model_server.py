@@ -171,13 +171,12 @@ def _quoted(text: str) -> str:
 
 
 MONITORING_FLAG = "monitoring_config_file"
-DEFAULT_PATH = "/monitoring/prometheus/metrics"
 
 
 class Monitoring(Struct, frozen=True):
-    """The ``path`` at which the model servers show their metrics; None if they do not.
+    """The ``path`` at which the model servers show their metrics, by a file with the text ``config``.
 
-    ``config`` is the text of the file to be written for them, None if the user gives one.
+    Both are None if the user gives a file: its metrics are the user's own to ask for.
     """
 
     path: str | None
@@ -189,23 +188,10 @@ NO_MONITORING = Monitoring(None, None)
 
 def monitoring_for(words: Sequence[str]) -> Monitoring:
     """The monitoring of a model server that gets the user's flags ``words``."""
-    own_file = ServingFlags(tuple(words)).value(MONITORING_FLAG)
-    if not own_file:
-        path = f"/monitoring/{secrets.token_hex(16)}"
-        return Monitoring(path, f'prometheus_config {{ enable: true path: "{path}" }}\n')
-    # Only a user's file needs protobuf here, which costs 50 ms of a start.
-    from google.protobuf import text_format
-
-    from tfs_proxy.wire.protos import POOL, MonitoringConfig
-
-    try:
-        text = Path(own_file).read_text(encoding="utf-8")
-        config = text_format.Parse(text, MonitoringConfig(), descriptor_pool=POOL, allow_unknown_field=True)
-    except (OSError, UnicodeDecodeError, text_format.ParseError):
-        return NO_MONITORING  # the model server reports what is wrong with it
-    path = config.prometheus_config.path or DEFAULT_PATH
-    shows = config.prometheus_config.enable and path.startswith("/")
-    return Monitoring(path, None) if shows else NO_MONITORING
+    if ServingFlags(tuple(words)).value(MONITORING_FLAG):
+        return NO_MONITORING
+    path = f"/monitoring/{secrets.token_hex(16)}"
+    return Monitoring(path, f'prometheus_config {{ enable: true path: "{path}" }}\n')
 
 
 THREADS_PER_CORE: Final = 4

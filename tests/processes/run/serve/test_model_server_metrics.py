@@ -50,19 +50,6 @@ def test_a_model_server_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_users_own_path_stays(tmp_path: Path) -> None:
-    """Their config file is the model server's, and its path is the one that is shown."""
-    own = tmp_path / "own.txt"
-    own.write_text('prometheus_config { enable: true path: "/mine" }')
-    env = {"SAGEMAKER_TFS_EXTRA_ARGS": f"--monitoring_config_file={own}"}
-    with serving(*stand_in_words(tmp_path), env=env) as stack:
-        stack.ask("POST", "/v1/models/m:predict", b"{}", JSON)
-        stack.wait_until(lambda: shown(stack, "0") == 1, "it is shown")
-        assert stack.ask("GET", "/mine", port=stack.model_server_port()).status == 200
-        assert list(stack.home.glob("*/monitoring.pbtxt")) == []
-
-
-@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_the_embedded_server_shows_its_requests(saved_models: Path) -> None:
     """Requests by model, and latencies, with batching, too."""
