@@ -6,7 +6,6 @@ A process that can't be forked from it is started as any other: it only takes lo
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,6 @@ STDOUT = 1
 STDERR = 2
 MOST_ANSWER_BYTES = 16
 STOP_SECONDS = 3.0
-IMPORT_SECONDS = 60.0
 
 
 class Zygote:
@@ -44,8 +42,6 @@ class Zygote:
         )
         self._path = str(workspace.zygote)
         self._child: ChildProcess | None = None
-        self._asked_pid: int | None = None
-        self._answers_from = 0.0
 
     def start(self, start: Callable[[ProcessSpec], ChildProcess]) -> None:
         """Starts it, unless the system can't watch what it forks."""
@@ -78,26 +74,15 @@ class Zygote:
         return await spawn(spec, output)
 
     async def _fork(self, child: ChildProcess, spec: ProcessSpec, output: int) -> ForkedProcess | None:
-        """A process forked from ``child``; None if it can't be, or if that one hangs."""
-        now = asyncio.get_running_loop().time
-        pid = child.pid
-        if pid != self._asked_pid:
-            self._asked_pid = pid
-            self._answers_from = now() + IMPORT_SECONDS
+        """A process forked from ``child``; None if it can't be."""
         try:
             async with asyncio.timeout(FORK_SECONDS):
-                forked = await self._ask(spec, output)
+                return await self._ask(spec, output)
         except TimeoutError:
             log.warning("%s has not answered for %g s: %s is started", child.name, FORK_SECONDS, spec.name)
-            if pid == child.pid == self._asked_pid and now() >= self._answers_from:
-                child.send_signal(signal.SIGKILL)
         except (OSError, EOFError) as error:
             reason = str(error) or type(error).__name__
             log.debug("%s can't be forked, and is started: %s", spec.name, reason)
-        else:
-            if pid == self._asked_pid:
-                self._answers_from = now()
-            return forked
         return None
 
     async def _ask(self, spec: ProcessSpec, output: int) -> ForkedProcess:

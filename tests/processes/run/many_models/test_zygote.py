@@ -90,30 +90,32 @@ def test_a_package_of_a_model_wins_over_what_the_zygote_has(many: MultiModelStac
     assert {many.unload(name).status for name in ("brings", "other")} == {200}
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        pytest.param(signal.SIGKILL, id="it ends"),
-        pytest.param(signal.SIGSTOP, id="it hangs", marks=pytest.mark.slow),
-    ],
-)
-def test_models_outlive_the_zygote(tmp_path: Path, sent: signal.Signals) -> None:
-    """Those that it has forked go on, others load meanwhile, if it hangs too, and later ones are forked again."""
+def test_models_outlive_the_zygote(tmp_path: Path) -> None:
+    """Those that it has forked go on, others load meanwhile, and later ones are forked again."""
     with serving_many() as stack:
         before = load_and_ask(stack, "before", tmp_path)["own"]
         (parent,) = zygotes(stack)
 
-        os.kill(parent, sent)
+        os.kill(parent, signal.SIGKILL)
 
-        meanwhile = load_and_ask(stack, "meanwhile", tmp_path)["own"]
-        if sent is signal.SIGSTOP:
-            assert not meanwhile["forked"]
-            assert "the zygote of workers has not answered for 10 s: gunicorn of meanwhile" in stack.log
+        load_and_ask(stack, "meanwhile", tmp_path)
         assert told(stack, "before")["own"]["master"] == before["master"]
         stack.wait_for_log("the zygote of workers ended with SIGKILL, starting it again", SECONDS)
         stack.wait_until(lambda: zygotes(stack) not in ([], [parent]), "there is another one", SECONDS)
         assert load_and_ask(stack, "after", tmp_path)["own"]["forked"]
         assert {stack.unload(name).status for name in ("before", "meanwhile", "after")} == {200}
+
+
+@pytest.mark.slow
+def test_models_load_while_the_zygote_hangs(tmp_path: Path) -> None:
+    with serving_many() as stack:
+        load_and_ask(stack, "before", tmp_path)
+        (parent,) = zygotes(stack)
+
+        os.kill(parent, signal.SIGSTOP)
+
+        assert not load_and_ask(stack, "meanwhile", tmp_path)["own"]["forked"]
+        assert "the zygote of workers has not answered for 10 s: gunicorn of meanwhile" in stack.log
 
 
 def test_a_forked_master_that_ends_is_started_again(many: MultiModelStack, tmp_path: Path) -> None:
