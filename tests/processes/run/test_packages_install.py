@@ -1,6 +1,7 @@
 """Installing a script's requirements for real, from wheels made here, without a network."""
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -21,8 +22,6 @@ from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import RequirementsError
 from tfs_proxy.values.layout import ModelLayout, Workspace
 
-NO_SPEC = "no pip here"
-
 
 @pytest.fixture
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLayout:
@@ -38,11 +37,13 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLayout:
 
 def install(layout: ModelLayout, tmp_path: Path, *lines: str, pip: bool = True, index: str = "") -> Install:
     layout.requirements.write_text("".join(f"{line}\n" for line in lines))
-    find_spec = (lambda _: NO_SPEC) if pip else (lambda _: None)
-    which = shutil.which if pip else (lambda name: shutil.which(name, path=str(Path(sys.executable).parent)))
     environ = {**os.environ, "TFS_PROXY_INDEX": index}
     settings = Settings.from_env(environ)
-    planned = plan_install(layout, Workspace(tmp_path / "run"), settings, environ, find_spec, which)
+    with pytest.MonkeyPatch.context() as patch:
+        if not pip:
+            patch.setattr(importlib.util, "find_spec", lambda _: None)
+            patch.setattr(shutil, "which", lambda _: str(Path(sys.executable).with_name("uv")))
+        planned = plan_install(layout, Workspace(tmp_path / "run"), settings, environ)
     assert planned is not None
     asyncio.run(install_packages(planned))
     return planned

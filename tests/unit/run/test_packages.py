@@ -1,5 +1,7 @@
 """What is installed for a script, as argv, without running anything."""
 
+import importlib.util
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -33,9 +35,10 @@ def plan(
 ) -> Install | None:
     settings = Settings.from_env(environ, Resources(2))
     workspace = Workspace(Path("/run"))
-    return plan_install(
-        layout, workspace, settings, environ, lambda _: object() if pip else None, lambda _: uv
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda _: object() if pip else None)
+        patch.setattr(shutil, "which", lambda _: uv)
+        return plan_install(layout, workspace, settings, environ)
 
 
 @pytest.mark.parametrize(

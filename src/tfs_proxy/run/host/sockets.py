@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from itertools import product
@@ -49,9 +49,9 @@ CONTAINER_VARIABLES = (
 """Variables that only platforms set which connect from outside: Kubernetes, AWS, Google's and Azure's."""
 
 
-def default_host(environ: Mapping[str, str], files: Iterable[Path] = CONTAINER_FILES) -> str:
+def default_host(environ: Mapping[str, str]) -> str:
     """All addresses in containers and on platforms, whose callers are outside; else this machine's."""
-    is_inside = any(map(environ.get, CONTAINER_VARIABLES)) or any(file.exists() for file in files)
+    is_inside = any(map(environ.get, CONTAINER_VARIABLES)) or any(file.exists() for file in CONTAINER_FILES)
     return "all" if is_inside else "local"
 
 

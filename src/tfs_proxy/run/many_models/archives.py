@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,11 +142,8 @@ def model_name(path: str) -> str:
 class ModelFolder:
     """The archives below one folder or prefix, by name; its methods wait for a disk or S3: use a thread."""
 
-    def __init__(
-        self, store: LocalArchives | StoredArchives, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: LocalArchives | StoredArchives) -> None:
         self._store = store
-        self._clock = clock
         self._lock = threading.Lock()
         self._listing = Listing({}, {})
         self._listed_at: float | None = None
@@ -164,7 +161,7 @@ class ModelFolder:
     def listing(self) -> Listing:
         """The archives now. Raises ArchiveError."""
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             if self._listed_at is None or now - self._listed_at >= self._store.stale_seconds:
                 named: dict[str, list[str]] = {}
                 unnamed: dict[str, str] = {}
@@ -224,17 +221,17 @@ def _met(name: str, paths: Sequence[str]) -> str:
     )
 
 
-def universal_code(
-    settings: Settings, workspace: Workspace, folders: Sequence[Path] = UNIVERSAL_CODE_DIRS
-) -> str | None:
+def universal_code(settings: Settings, workspace: Workspace) -> str | None:
     """The script's folder; None if there is none. Raises ArchiveError for a bucket without one.
 
-    Without a bucket it is the first of ``folders`` that has the script. All files of the bucket are put into
-    one folder, without their own folders, as in AWS's container (docs/reference/aws-container.md). Waits for
-    S3: call it in a thread.
+    Without a bucket it is the first of AWS's folders that has the script. All files of the bucket are put
+    into one folder, without their own folders, as in AWS's container (docs/reference/aws-container.md).
+    Waits for S3: call it in a thread.
     """
     if settings.universal_bucket is None:
-        return next((str(folder) for folder in folders if (folder / settings.program).is_file()), None)
+        return next(
+            (str(folder) for folder in UNIVERSAL_CODE_DIRS if (folder / settings.program).is_file()), None
+        )
     address = f"s3://{settings.universal_bucket}/{settings.universal_prefix}"
     code = workspace.root / "code"
     downloaded = download(address, workspace.root / "download")

@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -89,8 +89,6 @@ def plan_install(
     workspace: Workspace,
     settings: Settings,
     environ: Mapping[str, str],
-    find_spec: Callable[[str], object | None] = importlib.util.find_spec,
-    which: Callable[[str], str | None] = shutil.which,
 ) -> Install | None:
     """Decides what to install; None without a script or a requirements.txt, or if there is a ``code/lib``.
 
@@ -102,10 +100,12 @@ def plan_install(
     overlay = workspace.packages
     python = str(overlay / "bin" / "python")
     begin: tuple[str, ...]
-    if find_spec("pip") is not None:  # -P: modules of the user's code/ must not shadow pip's own
+    if (
+        importlib.util.find_spec("pip") is not None
+    ):  # -P: modules of the user's code/ must not shadow pip's own
         quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
         begin = (sys.executable, "-P", "-m", "pip", "--python", python, "install", *quiet)
-    elif uv := which("uv"):
+    elif uv := shutil.which("uv"):
         begin = (uv, "pip", "install", "--no-progress", "--python", python)
     else:
         raise RequirementsError(
@@ -160,7 +160,7 @@ def is_noexec(folder: Path) -> bool:
     return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
-def noexec_warning(folders: Iterable[Path], is_noexec: Callable[[Path], bool] = is_noexec) -> str | None:
+def noexec_warning(folders: Iterable[Path]) -> str | None:
     """A warning if ``folders`` hold native modules that can't be loaded because of the mount."""
     for folder in folders:
         if folder.is_dir() and is_noexec(folder):

@@ -10,6 +10,7 @@ from support.archives import SAVED_MODEL
 from support.transform_command import S3_SETTINGS, s3_server
 from tfs_proxy.model.report.served import look_into
 from tfs_proxy.model.report.startup import describe
+from tfs_proxy.run.many_models import archives
 from tfs_proxy.run.many_models.archives import universal_code
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ArchiveError
@@ -97,13 +98,14 @@ def test_a_bucket_without_the_script_is_refused(workspace: Workspace) -> None:
 
 
 def test_without_a_bucket_the_first_folder_that_has_the_script_is_taken(
-    workspace: Workspace, tmp_path: Path
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older image of AWS had it in another folder than the newer one."""
     assert [str(folder) for folder in UNIVERSAL_CODE_DIRS] == ["/opt/ml/code", "/opt/ml/models/code"]
     newer, older = (tmp_path / name for name in ("newer", "older"))
-    assert universal_code(Settings.from_env({}), workspace, (newer, older)) is None
+    monkeypatch.setattr(archives, "UNIVERSAL_CODE_DIRS", (newer, older))
+    assert universal_code(Settings.from_env({}), workspace) is None
     for folder in (older, newer):
         folder.mkdir()
         (folder / "inference.py").touch()
-        assert universal_code(Settings.from_env({}), workspace, (newer, older)) == str(folder)
+        assert universal_code(Settings.from_env({}), workspace) == str(folder)

@@ -13,6 +13,7 @@ from support.building import ROOT
 from support.multi_model import script_model
 from support.running import START_SECONDS
 from support.stack import Stack
+from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import default_host
 
 SCRIPT = "def model_fn(model_dir):\n    return 1\n\n\ndef transform_fn(model, data, content_type, accept):\n    return 'x'\n"
@@ -70,9 +71,10 @@ def test_the_images_health_check_asks_an_address_that_is_listened_on(tmp_path: P
     ],
 )
 def test_containers_and_platforms_open_all_addresses(
-    tmp_path: Path, environ: dict[str, str], file: str, host: str
+    tmp_path: Path, environ: dict[str, str], file: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a user sets on a laptop does not."""
     (tmp_path / ".dockerenv").touch()
 
-    assert default_host(environ, [tmp_path / file]) == host
+    monkeypatch.setattr(sockets, "CONTAINER_FILES", [tmp_path / file])
+    assert default_host(environ) == host

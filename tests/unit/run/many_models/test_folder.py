@@ -90,21 +90,19 @@ def test_every_archive_below_a_folder_has_a_name(tmp_path: Path) -> None:
     assert folder.url_of("team") is None
 
 
-def test_archives_come_and_go_during_a_run(tmp_path: Path) -> None:
+def test_archives_come_and_go_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that two have is refused from the next look, until one is gone; other models are not concerned."""
     write(tmp_path, "team/a.tar.gz")
-    seconds = [0.0]
-    folder = ModelFolder(LocalArchives(tmp_path), lambda: seconds[0])
+    folder = ModelFolder(LocalArchives(tmp_path))
     folder.check()
     write(tmp_path, "team--a.tar.gz", "b.tar.gz")
 
     assert folder.url_of("b") is None
-    seconds[0] += LocalArchives.stale_seconds
+    monkeypatch.setattr(LocalArchives, "stale_seconds", 0.0)
     assert folder.url_of("b") == str(tmp_path / "b.tar.gz")
     with pytest.raises(BadInput, match="would both be the model team--a"):
         folder.url_of("team--a")
     (tmp_path / "team/a.tar.gz").unlink()
-    seconds[0] += LocalArchives.stale_seconds
     assert folder.url_of("team--a") == str(tmp_path / "team--a.tar.gz")
 
 
