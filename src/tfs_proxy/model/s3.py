@@ -79,6 +79,13 @@ def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[Store
         return served_objects(_objects(client(), bucket, key, address), key)
 
 
+def keys_below(address: str, client: "Callable[[], S3Client]") -> Iterator[str]:
+    """Keys below ``address``, which ends with a slash, relative to it. Raises ArchiveError."""
+    bucket, prefix = parse_address(address)
+    with s3_errors(address, ArchiveError):
+        yield from (item.key.removeprefix(prefix) for item in _listed(client(), bucket, prefix))
+
+
 def served_objects(objects: Sequence[StoredObject], key: str) -> Sequence[StoredObject]:
     """The ``model.tar.gz`` directly below ``key`` if there is one, else all."""
     prefix = _prefix_of(key, objects)
@@ -136,14 +143,18 @@ def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequenc
             if error_code(error.response) not in NOT_FOUND:
                 raise
         key += "/"
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    listed = (item for page in pages for item in page.get("Contents", []))
-    objects = [StoredObject(item["Key"], item["Size"], item["ETag"]) for item in listed]
+    objects = list(_listed(client, bucket, key))
     if not objects:
         raise ArchiveError(
             f"There is no {address}: no object has this key, and none begins with it and a slash."
         )
     return objects
+
+
+def _listed(client: "S3Client", bucket: str, prefix: str) -> Iterator[StoredObject]:
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for item in page.get("Contents", []):
+            yield StoredObject(item["Key"], item["Size"], item["ETag"])
 
 
 def _prefix_of(key: str, objects: Sequence[StoredObject]) -> str | None:

@@ -99,12 +99,18 @@ def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[Store
         return s3.served_objects(objects, key)
 
 
-def keys_below(address: str) -> Iterator[str]:
-    """Keys below ``address``, which ends with a slash, relative to it. Raises ArchiveError."""
+def keys_below(address: str, client: "Callable[[], S3Client]") -> Iterator[str]:
+    """Keys below ``address``, which ends with a slash, relative to it; by ``client()`` if in S3.
+
+    Raises ArchiveError.
+    """
     if address.startswith(WEB_SCHEMES):
         raise ArchiveError(
             f"{shown_address(address)} can't be listed: give a prefix at s3://, gs:// or az://."
         )
+    if address.startswith(S3_SCHEME):
+        yield from s3.keys_below(address, client)
+        return
     store, prefix = _store_of(address)
     with _store_errors(address):
         yield from (item.key.removeprefix(prefix) for item in _listed(store, prefix))

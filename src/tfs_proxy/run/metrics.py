@@ -116,11 +116,13 @@ class RunMetrics:
             catalogue.PROCESS_RESTARTS,
             {(name, how): times for (name, how), times in stack.deaths.counts.items()},
         )
-        usages = {child.name: usage_of_tree(child.pid) if child.pid else ProcessUsage() for child in children}
-        pids: dict[str, int | None] = {child.name: child.pid for child in children}
-        usages |= {name: usage(pid) for name, pid in alone.items()}
-        pids |= alone
-        for name, pid in pids.items():
+        asked = [
+            *((child.name, child.pid, usage_of_tree) for child in children),
+            *((name, pid, usage) for name, pid in alone.items()),
+        ]
+        usages: dict[str, ProcessUsage] = {}
+        for name, pid, usage_of in asked:
+            usages[name] = usage_of(pid) if pid else ProcessUsage()
             if pid:
                 self._cpu_seconds[name].note(pid, usages[name].cpu_seconds)
         yield MeasuredMetric(

@@ -1,14 +1,13 @@
 """Archives below a folder or a prefix in a store, by model names; and the script for those without one."""
 
-import functools
 import logging
 import os
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -25,10 +24,7 @@ from tfs_proxy.values.names import (
     is_model_name,
     printable,
 )
-from tfs_proxy.wire.s3_client import S3_SCHEME, parse_address, s3_client, s3_errors
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from tfs_proxy.wire.s3_client import s3_client
 
 log = logging.getLogger(__name__)
 
@@ -81,22 +77,16 @@ class StoredArchives:
     """A request that names an unknown model must not cost a call to the store each time."""
 
     def __init__(self, address: str) -> None:
-        """Raises ArchiveError if ``address`` is malformed."""
         self._address = f"{address.rstrip('/')}/"
-        self._in_s3 = parse_address(self._address) if address.startswith(S3_SCHEME) else None
+        self._client = cache(s3_client)
 
     def __str__(self) -> str:
         return self._address
 
     def paths(self) -> Iterator[str]:
         """Keys of the archives below the prefix. Raises ArchiveError."""
-        keys = keys_below(self._address) if self._in_s3 is None else self._keys_in_s3(*self._in_s3)
+        keys = keys_below(self._address, self._client)
         return (key for key in keys if key.endswith(ARCHIVE_ENDING))
-
-    def _keys_in_s3(self, bucket: str, prefix: str) -> Iterator[str]:
-        with s3_errors(str(self), ArchiveError):
-            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-                yield from (item["Key"].removeprefix(prefix) for item in page.get("Contents", []))
 
     def url_of(self, path: str) -> str:
         return f"{self}{path}"
@@ -105,10 +95,6 @@ class StoredArchives:
         """``url``; None if it is not an address below the prefix."""
         parts = url.removeprefix(str(self)).split("/")
         return url if url.startswith(str(self)) and {"", ".", ".."}.isdisjoint(parts) else None
-
-    @functools.cached_property
-    def _client(self) -> "S3Client":
-        return s3_client()
 
 
 class Listing(Struct, frozen=True):
@@ -204,7 +190,7 @@ class ModelFolder:
 def model_folder(location: str) -> ModelFolder:
     """The models below ``location``, a folder or an address of a store.
 
-    Raises SettingsError if it is not a folder, ArchiveError if the address is malformed.
+    Raises SettingsError if it is not a folder.
     """
     if is_remote(location):
         return ModelFolder(StoredArchives(location))

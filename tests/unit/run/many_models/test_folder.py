@@ -139,8 +139,8 @@ def test_a_place_that_is_no_folder_says_so(tmp_path: Path) -> None:
     """At the start, and where it is removed later."""
     with pytest.raises(SettingsError, match="it is not a folder"):
         model_folder(str(tmp_path / "missing"))
-    with pytest.raises(ArchiveError, match="is not an S3 address"):
-        model_folder("s3://")
+    with pytest.raises(ArchiveError, match="is no address of a store"):
+        model_folder("s3://").check()
     (tmp_path / "models").mkdir()
     folder = model_folder(str(tmp_path / "models"))
     (tmp_path / "models").rmdir()
