@@ -55,20 +55,23 @@ def default_host(environ: Mapping[str, str]) -> str:
     return "all" if is_inside else "local"
 
 
-def listen_on(words: Sequence[str], port: int) -> list[socket.socket]:
+ADVICE = "Take another --host or --port."
+
+
+def listen_on(words: Sequence[str], port: int, advice: str = ADVICE) -> list[socket.socket]:
     """Listens on each address, or on both families of ``all`` and ``local``; without IPv6 on IPv4 alone."""
     hosts = FAMILIES.get(words[0], words)
-    listeners = [listen(hosts[0], port)]
+    listeners = [listen(hosts[0], port, advice)]
     for host in hosts[1:]:
         try:
-            listeners.append(listen(host, listeners[0].getsockname()[1]))
+            listeners.append(listen(host, listeners[0].getsockname()[1], advice))
         except SettingsError as error:
             if hosts is words or getattr(error.__cause__, "errno", None) not in LACKS_IPV6:
                 raise
     return listeners
 
 
-def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:
+def listen(host: str, port: int, advice: str = ADVICE) -> socket.socket:
     """Binds and listens on ``host:port``; port 0 takes a free one.
 
     From here on the kernel accepts connections, whichever process answers them later. Raises
@@ -96,19 +99,16 @@ def listen_for_grpc(listeners: Listeners, choice: Ports | None) -> list[socket.s
 
     Raises SettingsError if a port that was named can't be used.
     """
-    opened: list[socket.socket] = []
     if choice is None:
-        return opened
+        return []
+    hosts = [listener.getsockname()[0] for listener in listeners]
     try:
-        for listener in listeners:
-            number = opened[0].getsockname()[1] if opened else choice.numbers[0]
-            opened.append(listen(listener.getsockname()[0], number, "Take another TFS_PROXY_GRPC_PORT."))
+        return listen_on(hosts, choice.numbers[0], "Take another TFS_PROXY_GRPC_PORT.")
     except SettingsError as error:
         if choice.required:
             raise
         log.warning("TF Serving's gRPC API is not published: %s", error)
         return []
-    return opened
 
 
 def listen_on_extra_ports(

@@ -164,18 +164,12 @@ class PipelineEndpoint:
         """
         if not self.is_ready:
             return await self._ping(request)
-        times: list[str] = []
-
-        def observe(stage: Stage, seconds: float, failed: ContainerFailed | None) -> None:
-            stage.count(seconds, failed)
-            times.append(f"stage{stage.number};dur={1000 * seconds:.2f}")
-
         headers = {
             name: value
             for name, value in request.headers.items()
             if name.startswith(PLATFORM) or name in HANDED_ON
         }
-        passage = Passage(self._stages, headers, self._seconds, HOP_MB * MEGABYTE, observe=observe)
+        passage = Passage(self._stages, headers, self._seconds, HOP_MB * MEGABYTE)
         try:
             last = await passage.through(request.body)
         except ContainerFailed as failed:
@@ -189,8 +183,12 @@ class PipelineEndpoint:
             kept = {name: value for name, value in last.headers.items() if name.lower().startswith(PLATFORM)}
             kind = last.header("Content-Type") or BYTES
             response = HttpResponse(last.status, last.body, {"Content-Type": kind, **kept})
+        finally:
+            for stage, seconds, failure in passage.passed:
+                stage.count(seconds, failure)
         if ASKS_TIMING.lower() not in request.headers:
             return response
+        times = [f"stage{stage.number};dur={1000 * seconds:.2f}" for stage, seconds, _ in passage.passed]
         return replace(response, headers={**response.headers, "Server-Timing": ", ".join(times)})
 
     def _failure(self, failed: ContainerFailed) -> tuple[str, int, str]:

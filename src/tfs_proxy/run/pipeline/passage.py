@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
@@ -77,8 +77,8 @@ class Passage(Generic[AnyHop]):
     """A request through ``hops``: each one's answer is the next one's request, of at most ``hop_bytes``.
 
     The last one's has at most ``answer_bytes``. All together have ``seconds`` from now on. ``headers`` go to
-    each of them but Accept, which is for the last, and Content-Encoding, for the first. ``observe`` is told
-    of each hop the seconds that it took, and its failure.
+    each of them but Accept, which is for the last, and Content-Encoding, for the first. ``passed``
+    has the hops that it has met, the seconds that each took, and its failure.
     """
 
     def __init__(
@@ -89,16 +89,13 @@ class Passage(Generic[AnyHop]):
         hop_bytes: int,
         *,
         answer_bytes: float = math.inf,
-        observe: Callable[[AnyHop, float, ContainerFailed | None], None] = lambda _hop, _seconds, _failed: (
-            None
-        ),
     ) -> None:
         *self._others, self.last = hops
         self._headers = headers
-        self._observe = observe
         self._hop_bytes = hop_bytes
         self._answer_bytes = answer_bytes
         self.deadline = time.monotonic() + seconds
+        self.passed: list[tuple[AnyHop, float, ContainerFailed | None]] = []
 
     async def through(self, body: bytes) -> HttpResponse:
         """The last container's answer. Raises ContainerFailed."""
@@ -118,15 +115,15 @@ class Passage(Generic[AnyHop]):
     async def _answer(
         self, hop: AnyHop, body: bytes, headers: Mapping[str, str], most_bytes: float
     ) -> HttpResponse:
-        with self.observed(hop):
+        with self.noted(hop):
             answer = await hop.send(body, headers, self.deadline)
             if answer.status not in SUCCESSES or len(answer.body) > most_bytes:
                 raise ContainerFailed(hop.name, answer)
         return answer
 
     @contextmanager
-    def observed(self, hop: AnyHop) -> Iterator[None]:
-        """Tells of the hop in the block, whose UpstreamError becomes a ContainerFailed."""
+    def noted(self, hop: AnyHop) -> Iterator[None]:
+        """Notes the hop in the block, whose UpstreamError becomes a ContainerFailed."""
         began = time.monotonic()
         failed = None
         try:
@@ -141,7 +138,7 @@ class Passage(Generic[AnyHop]):
             failed = ContainerFailed(hop.name, UpstreamError("the client has gone"))
             raise
         finally:
-            self._observe(hop, time.monotonic() - began, failed)
+            self.passed.append((hop, time.monotonic() - began, failed))
 
 
 def _without(headers: Mapping[str, str], *names: str) -> Mapping[str, str]:

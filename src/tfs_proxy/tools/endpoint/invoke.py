@@ -123,7 +123,7 @@ class Invocation:
         """
         with self._model_errors():
             body, headers = await self._passage.before_last(body)
-            with self._passage.observed(self._passage.last):
+            with self._passage.noted(self._passage.last):
                 yield await self._passage.last.stream(body, headers, self._passage.deadline, held)
 
     @contextmanager
