@@ -28,7 +28,6 @@ from tfs_proxy.values.names import printable
 log = logging.getLogger(__name__)
 
 FAILURE_SECONDS: Final = 5.0
-MOST_ROUNDS: Final = 100
 
 Load = Callable[[str, str], Awaitable[None]]
 """Function that loads a model from a client's path. Raises BadInput for one that may not be loaded."""
@@ -141,25 +140,19 @@ class OnDemandModels:
         out then, and it may be the model's own fault.
         """
         has_guessed = False
-        for _ in range(MOST_ROUNDS):
+        while True:
             try:
-                await self._registry.load(name, url)
+                return await self._registry.load(name, url)
             except NotEnoughResources as error:
                 leaving = least_recently_used(self._candidates(), error.missing_bytes)
                 is_guess = not error.missing_bytes
                 if not leaving or (is_guess and has_guessed):
                     raise
-                has_guessed = has_guessed or is_guess
-                for other in leaving:
-                    log.info("model %s: unloaded to make room for %s", other, name)
-                    await self._unload(other)
-            else:
-                return
-        await self._registry.load(name, url)
-
-    async def _unload(self, name: str) -> None:
-        with contextlib.suppress(TfsProxyError):
-            await self._registry.unload(name)
+            has_guessed = has_guessed or is_guess
+            for other in leaving:
+                log.info("model %s: unloaded to make room for %s", other, name)
+                with contextlib.suppress(TfsProxyError):
+                    await self._registry.unload(other)
 
 
 def least_recently_used(models: Iterable[ModelUse], missing_bytes: int) -> tuple[str, ...]:
