@@ -8,7 +8,7 @@ import math
 import os
 import pwd
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -215,18 +215,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     values = {**_of_all(proxy, settings, workspace), "bad_gateway": bad_gateway}
     # Macros see what they are made with, not what is rendered.
     values["on"] = _templates().get_template("macros.conf.j2").make_module(values)
-    return "\n".join(_indented(_templates().get_template(template).render(values))) + "\n"
-
-
-def _indented(text: str) -> Iterator[str]:
-    """The lines of nested pieces of templates, each as deep as its block."""
-    depth = 0
-    for line in filter(None, map(str.strip, text.splitlines())):
-        if line == "}":
-            depth -= 1
-        yield "    " * depth + line
-        if line.endswith("{"):
-            depth += 1
+    return _templates().get_template(template).render(values)
 
 
 @cache
