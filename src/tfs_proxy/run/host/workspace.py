@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ SHORT_PLAIN = (
     "Name a folder with a short path in TFS_PROXY_HOME, without blanks, quotes, backslashes and any of ;{}$%."
 )
 
-_UNUSABLE = re.compile(r"""[\s'"\\;{}$%]""")
+_UNUSABLE = " '\"\\;{}$%"
 """Characters of a path with a special meaning in nginx.conf or gRPC's ``unix:`` addresses."""
 _SOCKET_PATH_BYTES = 107
 LONGEST_PATH = "gate127.sock"
@@ -43,10 +42,9 @@ def refuse_unusable(home: str | None, longest_path: str = LONGEST_PATH) -> None:
     except OSError:
         return  # nothing can be written anywhere: `temporary_workspace` reports that
     name = f"TFS_PROXY_HOME={printable(home)}" if home else f"The temporary folder {printable(str(folder))}"
-    unusable = _UNUSABLE.search(str(folder))
-    if unusable or not str(folder).isprintable():
-        what = f" the character {unusable[0]!r}" if unusable else " a character that can't be printed"
-        raise SettingsError(f"{name} can't be used: the path has{what}. {SHORT_PLAIN}")
+    for each in str(folder):
+        if each in _UNUSABLE or not each.isprintable():
+            raise SettingsError(f"{name} can't be used: the path has the character {each!r}. {SHORT_PLAIN}")
     longest = folder / f"{PREFIX}{'x' * _RANDOM_CHARACTERS}" / longest_path
     if (over := len(bytes(longest)) - _SOCKET_PATH_BYTES) > 0:
         raise SettingsError(
