@@ -13,8 +13,6 @@ from botocore.exceptions import ClientError
 
 from support.stack import Stack
 
-ROLE = "arn:aws:iam::123456789012:role/endpoint"
-
 
 def variant(name: str, model: str, **more: object) -> dict[str, Any]:
     return {

@@ -1,6 +1,7 @@
 """CreateTransformJob requests of tests, and what their jobs come to."""
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def ended_job(endpoint: Endpoint, name: str) -> dict[str, Any]:
         waiter.wait(TransformJobName=name, WaiterConfig=WAITER)
     described: dict[str, Any] = client.describe_transform_job(TransformJobName=name)
     assert "TransformEndTime" in described, endpoint.log
+    return described
+
+
+def completed(endpoint: Endpoint, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Have a job done to its end, which is a good one; its description."""
+    endpoint.control_plane.create_transform_job(**request)
+    described = ended_job(endpoint, request["TransformJobName"])
+    assert described["TransformJobStatus"] == "Completed", endpoint.log
     return described
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tfs_proxy.transform.job import ExecutionPlan, Job
-from tfs_proxy.transform.options import stack_environment
 from tfs_proxy.transform.s3 import relative_name
 
 
@@ -37,14 +36,3 @@ def test_who_decides() -> None:
 def test_names_under_a_prefix(key: str, prefix: str, name: str) -> None:
     """The path below the prefix, and the whole name where the prefix ends inside it."""
     assert relative_name(key, prefix) == name
-
-
-def test_the_environment_of_the_stack() -> None:
-    """The platform's variables are set only as far as the job asks ; gRPC is for others."""
-    assert stack_environment({"A": "b", "TFS_PROXY_GRPC_PORT": "8500"}, job()) == {
-        "A": "b",
-        "SAGEMAKER_BATCH": "true",
-    }
-    variables = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
-    assert variables["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
-    assert variables["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"

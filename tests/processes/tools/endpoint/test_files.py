@@ -12,7 +12,7 @@ from support.archives import pack
 from support.endpoints import Endpoint, refusal, running_endpoint, variant
 from support.remote_container import RemoteContainer, remote_container
 from support.transform_command import outputs
-from support.transform_jobs import ended_job, job_request, written
+from support.transform_jobs import completed, ended_job, job_request, written
 
 SECRET = "sesame"
 
@@ -130,8 +130,7 @@ def test_jobs_are_not_led_outside(endpoint: Endpoint, outside: Path, inside: Pat
 
 def test_files_inside_do(endpoint: Endpoint, inside: Path) -> None:
     """A job reads and writes below the folder, and so does an asynchronous call."""
-    endpoint.control_plane.create_transform_job(**job_request("good", inside / "a.csv", inside / "good"))
-    assert ended_job(endpoint, "good")["TransformJobStatus"] == "Completed", endpoint.log
+    completed(endpoint, job_request("good", inside / "a.csv", inside / "good"))
     assert outputs(inside / "good") == {"a.csv.out": b"\n1"}
     address = f"file://localhost{inside}/a.csv"
     answer = endpoint.runtime.invoke_endpoint_async(EndpointName="queued", InputLocation=address)

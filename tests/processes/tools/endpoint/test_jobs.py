@@ -16,7 +16,7 @@ import pytest
 from support.endpoints import Endpoint, refusal
 from support.multi_model import script_model
 from support.transform_command import outputs, posts, release, stand_in
-from support.transform_jobs import ended_job, job_request, written
+from support.transform_jobs import completed, ended_job, job_request, written
 from support.waiting import wait_until
 
 SECONDS = 60.0
@@ -85,7 +85,8 @@ def status_of(client: Any, name: str) -> str:
     return str(client.describe_transform_job(TransformJobName=name)["TransformJobStatus"])
 
 
-def test_job_writes_what_its_model_answers(endpoint: Endpoint, client: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("client")
+def test_job_writes_what_its_model_answers(endpoint: Endpoint, tmp_path: Path) -> None:
     """Without any endpoint; the description has every member of the request, and its times."""
     asked = job_request(
         "first",
@@ -95,10 +96,8 @@ def test_job_writes_what_its_model_answers(endpoint: Endpoint, client: Any, tmp_
         Tags=[{"Key": "a", "Value": "b"}],
     )
 
-    client.create_transform_job(**asked)
+    seen = completed(endpoint, asked)
 
-    seen = ended_job(endpoint, "first")
-    assert seen["TransformJobStatus"] == "Completed", endpoint.log
     assert outputs(tmp_path / "out") == {"a.csv.out": b"1\n2\n"}
     assert {name: seen.get(name) for name in asked} == {**asked, "Tags": None}  # as AWS: ListTags has them
     assert seen["CreationTime"] <= seen["TransformStartTime"] <= seen["TransformEndTime"]
@@ -146,8 +145,7 @@ def test_job_whose_processes_are_killed_fails_and_the_next_goes_on(
     assert seen["TransformJobStatus"] == "Failed"
     assert seen["FailureReason"].startswith(reason)
     wait_until(lambda: not child_of(endpoint, "serve"), SECONDS, "the job's container is gone")
-    endpoint.control_plane.create_transform_job(**{**asked, "TransformJobName": "next"})
-    assert ended_job(endpoint, "next")["TransformJobStatus"] == "Completed", endpoint.log
+    completed(endpoint, {**asked, "TransformJobName": "next"})
     expected = {f"f{number}.csv.out": f"{number}\n".encode() for number in range(9)}
     assert {name: text for name, text in outputs(tmp_path / "out").items() if name in expected} == expected
     assert re.search(r"[1-9] finished before, 0 failed", endpoint.log)
@@ -243,10 +241,10 @@ def test_list_filters_and_sorts(endpoint: Endpoint, client: Any, tmp_path: Path)
     assert names(CreationTimeAfter=now + hour) == names(LastModifiedTimeBefore=now - hour) == []
 
 
-def test_log_of_a_job_is_read_page_by_page(endpoint: Endpoint, client: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("client")
+def test_log_of_a_job_is_read_page_by_page(endpoint: Endpoint, tmp_path: Path) -> None:
     """By CloudWatch's calls, as the SDKs do; this container runs already, so that only the engine has lines."""
-    client.create_transform_job(**job_request("j", written(tmp_path / "in", a="1\n"), tmp_path / "out"))
-    assert ended_job(endpoint, "j")["TransformJobStatus"] == "Completed"
+    completed(endpoint, job_request("j", written(tmp_path / "in", a="1\n"), tmp_path / "out"))
     asked = {"logGroupName": "/aws/sagemaker/TransformJobs", "logStreamName": "j/i-local/data-log"}
     logs = endpoint.logs
 
@@ -271,16 +269,14 @@ def test_container_gets_the_variables_of_a_batch_job(endpoint: Endpoint, tmp_pat
     endpoint.control_plane.create_model(ModelName="m", PrimaryContainer=container)
     source = written(tmp_path / "in", a="1\n")
 
-    endpoint.control_plane.create_transform_job(
-        **job_request("j", source, tmp_path / "out", MaxPayloadInMB=2, Environment={"MINE": "job's"})
-    )
+    more = {"BatchStrategy": "SingleRecord", "MaxPayloadInMB": 2, "Environment": {"MINE": "job's"}}
+    completed(endpoint, job_request("j", source, tmp_path / "out", **more))
 
-    assert ended_job(endpoint, "j")["TransformJobStatus"] == "Completed", endpoint.log
     assert json.loads((tmp_path / "out" / "a.csv.out").read_bytes()) == {
         "MINE": "job's",
         "OF_MODEL": "yes",
         "SAGEMAKER_BATCH": "true",
-        "SAGEMAKER_BATCH_STRATEGY": None,
+        "SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD",
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": "2",
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": None,
     }
@@ -299,9 +295,8 @@ def test_joined_output_is_what_sagemaker_writes(endpoint: Endpoint, tmp_path: Pa
         DataProcessing={"JoinSource": "Input"},
     )
 
-    endpoint.control_plane.create_transform_job(**asked | {"TransformOutput": output})
+    completed(endpoint, asked | {"TransformOutput": output})
 
-    assert ended_job(endpoint, "j")["TransformJobStatus"] == "Completed", endpoint.log
     assert outputs(tmp_path / "out") == {"a.csv.out": b"7,7\n"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from support.endpoints import Endpoint, described, of_image, running_endpoint, variant
+from support.endpoints import Endpoint, described, of_image, refusal, running_endpoint, variant
 from support.multi_model import saying, script_model
 from support.remote_container import RemoteContainer, remote_container
 from support.waiting import wait_until
@@ -34,6 +34,12 @@ def config_of(container: RemoteContainer, name: str) -> dict[str, Any]:
     content["CreateEndpointConfig"]["EndpointConfigName"] = name
     content["CreateEndpoint"]["EndpointConfigName"] = name
     return content
+
+
+def configure(client: Any, **container: str) -> None:
+    """Create the model ``m`` of a container, and the config ``c`` for it."""
+    client.create_model(ModelName="m", PrimaryContainer=container)
+    client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
 
 
 def status_of(endpoint: Endpoint) -> str:
@@ -67,8 +73,7 @@ def test_endpoint_without_endpoints_waits_for_calls_that_create_them(tmp_path: P
     with remote_container() as container, closing(Endpoint(str(tmp_path / "config.json"))) as endpoint:
         endpoint.wait_ready()
         client = endpoint.control_plane
-        client.create_model(ModelName="m", PrimaryContainer={"Image": container.address})
-        client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
+        configure(client, Image=container.address)
         client.create_endpoint(EndpointName="shop", EndpointConfigName="c")
         client.get_waiter("endpoint_in_service").wait(EndpointName="shop", WaiterConfig={"Delay": 1})
         assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
@@ -91,8 +96,7 @@ def test_start_that_fails_takes_as_long_as_that_of_serve(tmp_path: Path) -> None
     with closing(Endpoint(launcher=ignoring)) as endpoint:
         endpoint.wait_ready()
         client = endpoint.control_plane
-        client.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": "/none.tar.gz"})
-        client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
+        configure(client, ModelDataUrl="/none.tar.gz")
         client.create_endpoint(EndpointName="shop", EndpointConfigName="c")
         wait_until(lambda: status_of(endpoint) == "Failed", SECONDS, "the start has failed")
         assert "did not stop" not in endpoint.log
@@ -118,10 +122,9 @@ def test_a_second_creation_is_refused_in_aws_s_words(tmp_path: Path) -> None:
                 'endpoint "arn:aws:sagemaker:local:000000000000:endpoint/shop".',
             ),
         ):
-            with pytest.raises(ClientError, match=f"Cannot create already existing {words}") as raised:
-                call(**request)
-            assert raised.value.response["Error"]["Code"] == "ValidationException"
-            assert raised.value.response["Error"]["Message"].startswith("Cannot create")
+            code, message = refusal(call, **request)
+            assert code == "ValidationException"
+            assert message.startswith(f"Cannot create already existing {words}")
 
 
 def test_serverless_variant_takes_4_mb_and_few_at_once(tmp_path: Path) -> None:
@@ -185,8 +188,7 @@ def test_update_that_fails_leaves_the_old_in_service(tmp_path: Path) -> None:
         running_endpoint(tmp_path, config_of(old, "first")) as endpoint,
     ):
         client = endpoint.control_plane
-        client.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": "/none.tar.gz"})
-        client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
+        configure(client, ModelDataUrl="/none.tar.gz")
         client.update_endpoint(EndpointName="shop", EndpointConfigName="c")
         with pytest.raises(ClientError, match="is being updated"):
             client.update_endpoint(EndpointName="shop", EndpointConfigName="first")
