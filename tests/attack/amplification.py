@@ -37,7 +37,7 @@ def alone(stack: Stack, bombs: Iterable[Bomb] = BOMBS) -> list[Finding]:
 def _thrown(stack: Stack, bomb: Bomb, body: bytes) -> Finding:
     began = time.monotonic()
     with Watch(stack.process.pid, ALONE_MB * STOP_FACTOR) as watch:
-        answer = throw(stack, bomb.target, body, bomb.headers)
+        answer = throw(stack, "invocations", body, bomb.headers)
     note = f"{len(body):,} bytes, {watch.peak_mb:,} MB over idle, {answer}, {time.monotonic() - began:.1f} s"
     quoted = len(body) > QUOTED_BYTES and body[:QUOTED_BYTES].decode("latin-1") in stack.log
     holds = watch.peak_mb <= ALONE_MB and answer not in FAULTS and not quoted
@@ -70,7 +70,7 @@ def throw(
 
 def together(stack: Stack, front: Front, bombs: Sequence[Bomb] = BOMBS, count: int = AT_ONCE) -> Finding:
     """``count`` bombs at once, of all sorts, with small requests beside them."""
-    posted = [bomb for bomb in bombs if bomb.target == "invocations" and not bomb.is_heavy]
+    posted = [bomb for bomb in bombs if not bomb.is_heavy]
     bodies = {bomb.name: bomb.make() for bomb in posted}
     mix = list(itertools.islice(itertools.cycle(posted), count))
     with (
@@ -79,7 +79,7 @@ def together(stack: Stack, front: Front, bombs: Sequence[Bomb] = BOMBS, count: i
         Beside(front) as beside,
     ):
         answers = Counter(
-            pool.map(lambda bomb: throw(stack, bomb.target, bodies[bomb.name], bomb.headers), mix)
+            pool.map(lambda bomb: throw(stack, "invocations", bodies[bomb.name], bomb.headers), mix)
         )
     p99 = beside.percentile(0.99)
     note = f"{watch.peak_mb:,} MB over idle; {dict(answers)}; meanwhile {beside.sent} small ones, {beside.failed} failed, p99 {p99:.2f} s"

@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from attack.amplification import FAULTS, throw
-from attack.bombs import PREDICT
 from attack.findings import Finding
+from support.grpc_calls import PREDICT
 from support.model_fixtures import BUILDER, built_by, serving_all
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protos import PredictRequest, TensorProto
