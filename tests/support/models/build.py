@@ -53,16 +53,27 @@ def save(
     tf.saved_model.save(module, str(folder), signatures=traced)
 
 
-def linear(root: Path) -> None:
-    """half_plus_two, and `versions` whose second version adds three."""
+def save_one(root: Path, name: str, function: Callable[..., Any], specs: list[Any]) -> None:
+    """Save a function as the only signature of the only version of a model."""
+    save(root / name / "1", {"serving_default": (function, specs)})
+
+
+def column(name: str, dtype: str = "float32") -> list[Any]:
+    """The only input of a function: a value for each record."""
     import tensorflow as tf
 
-    x = [tf.TensorSpec([None], tf.float32, name="x")]
-    two = {"serving_default": (lambda x: {"y": 0.5 * x + 2.0}, x)}
-    three = {"serving_default": (lambda x: {"y": 0.5 * x + 3.0}, x)}
-    save(root / "half_plus_two" / "1", two)
-    save(root / "versions" / "1", two)
-    save(root / "versions" / "2", three)
+    return [tf.TensorSpec([None], tf.as_dtype(dtype), name=name)]
+
+
+def linear(root: Path) -> None:
+    """half_plus_two, and `versions` whose second version adds three."""
+
+    def two(x: Any) -> dict[str, Any]:
+        return {"y": 0.5 * x + 2.0}
+
+    save_one(root, "half_plus_two", two, column("x"))
+    save_one(root, "versions", two, column("x"))
+    save(root / "versions" / "2", {"serving_default": (lambda x: {"y": 0.5 * x + 3.0}, column("x"))})
 
 
 def named_tensors(root: Path) -> None:
@@ -92,17 +103,10 @@ def named_tensors(root: Path) -> None:
         "f64": tf.float64,
         "f16": tf.float16,
     }
-    save(
-        root / "types" / "1",
-        {
-            "serving_default": (
-                passed_on,
-                [tf.TensorSpec([None], kind, name=name) for name, kind in kinds.items()],
-            )
-        },
-    )
+    specs = [tf.TensorSpec([None], kind, name=name) for name, kind in kinds.items()]
+    save_one(root, "types", passed_on, specs)
     scalar = [tf.TensorSpec([], tf.float32, name=name) for name in "xy"]
-    save(root / "scalar" / "1", {"serving_default": (lambda x, y: {"product": x * y}, scalar)})
+    save_one(root, "scalar", lambda x, y: {"product": x * y}, scalar)
 
 
 def bare(root: Path) -> None:
@@ -133,19 +137,9 @@ def arrays(root: Path) -> None:
     import tensorflow as tf
 
     m = [tf.TensorSpec([None, 2, 2], tf.float32, name="m")]
-    x = [tf.TensorSpec([None], tf.float32, name="x")]
-    save(
-        root / "matrix" / "1",
-        {"serving_default": (lambda m: {"det": tf.linalg.det(m), "t": tf.transpose(m, [0, 2, 1])}, m)},
-    )
-    save(
-        root / "special" / "1",
-        {"serving_default": (lambda x: {"inverse": 1.0 / x, "log": tf.math.log(x)}, x)},
-    )
-    save(
-        root / "mixed_batch" / "1",
-        {"serving_default": (lambda x: {"per_row": x * 2, "total": tf.reduce_sum(x)}, x)},
-    )
+    save_one(root, "matrix", lambda m: {"det": tf.linalg.det(m), "t": tf.transpose(m, [0, 2, 1])}, m)
+    save_one(root, "special", lambda x: {"inverse": 1.0 / x, "log": tf.math.log(x)}, column("x"))
+    save_one(root, "mixed_batch", lambda x: {"per_row": x * 2, "total": tf.reduce_sum(x)}, column("x"))
 
 
 def strings(root: Path) -> None:
@@ -158,11 +152,8 @@ def strings(root: Path) -> None:
     save(
         root / "bytes" / "1",
         {
-            "serving_default": (look, [tf.TensorSpec([None], tf.string, name="image_bytes")]),
-            "text": (
-                lambda text: {"upper": tf.strings.upper(text)},
-                [tf.TensorSpec([None], tf.string, name="text")],
-            ),
+            "serving_default": (look, column("image_bytes", "string")),
+            "text": (lambda text: {"upper": tf.strings.upper(text)}, column("text", "string")),
         },
     )
 
@@ -184,12 +175,12 @@ def pictures(root: Path) -> None:
 
         return run
 
-    strings = [tf.TensorSpec([None], tf.string, name="image_bytes")]
-    save(root / "picture" / "1", {"serving_default": (mean(resized), strings)})
-    looks = mean(lambda string: resized(tf.io.decode_base64(string)))
-    save(root / "picture_base64" / "1", {"serving_default": (looks, strings)})
-    small = mean(lambda string: tf.reshape(decoded(string), [8, 8, 3]))
-    save(root / "picture_of_one_size" / "1", {"serving_default": (small, strings)})
+    for name, look in {
+        "picture": resized,
+        "picture_base64": lambda string: resized(tf.io.decode_base64(string)),
+        "picture_of_one_size": lambda string: tf.reshape(decoded(string), [8, 8, 3]),
+    }.items():
+        save_one(root, name, mean(look), column("image_bytes", "string"))
 
 
 def parsed(root: Path) -> None:
@@ -207,9 +198,7 @@ def parsed(root: Path) -> None:
         found = tf.io.parse_example(examples, wanted)
         return {"y": tf.reduce_sum(found["sizes"], [1, 2]) + tf.cast(found["age"], tf.float32)}
 
-    save(
-        root / "parsed" / "1", {"serving_default": (run, [tf.TensorSpec([None], tf.string, name="examples")])}
-    )
+    save_one(root, "parsed", run, column("examples", "string"))
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         serialized = v1.placeholder(tf.string, [None], name="tf_example")
@@ -320,7 +309,7 @@ def gates(root: Path) -> None:
             )[0]
         return {"y": tf.strings.length(mark) + 0 * turns}
 
-    mark = [tf.TensorSpec([None], tf.string, name="mark")]
+    mark = column("mark", "string")
     length = (lambda mark: {"y": tf.strings.length(mark)}, mark)
     save(root / "gate" / "1", {"serving_default": (wait, mark), "length": length})
 
@@ -335,7 +324,7 @@ def waiting(root: Path) -> None:
         slow = tf.data.Dataset.from_tensors(x).apply(testing.sleep(150_000))
         return {"y": slow.get_single_element() * 2.0}
 
-    save(root / "waiting" / "1", {"serving_default": (wait, [tf.TensorSpec([None], tf.float32, name="x")])})
+    save_one(root, "waiting", wait, column("x"))
 
 
 def allocating(root: Path) -> None:
@@ -346,7 +335,7 @@ def allocating(root: Path) -> None:
         noise = tf.random.uniform([tf.reduce_max(x), 1024, 256])  # of 4 bytes each
         return {"y": tf.cast(x, tf.float32) + tf.reduce_min(noise)}
 
-    save(root / "allocating" / "1", {"serving_default": (run, [tf.TensorSpec([None], tf.int32, name="x")])})
+    save_one(root, "allocating", run, column("x", "int32"))
 
 
 def untracked(root: Path) -> None:
