@@ -86,6 +86,7 @@ MOST_MODULES_TESTED = 199
 MOST_INNER_MODULES_TESTED = 70
 """Modules of ours that tests import, and those of them that no other room imports: both numbers only fall."""
 
+EACH_MODULE = pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
 VAGUE = {"utils", "util", "common", "manager", "helper", "helpers", "misc"}
 
 
@@ -95,9 +96,14 @@ def room(module: Path) -> str:
     return BESIDE_THEIR_ROOM.get(first, first)
 
 
+def nodes(module: Path) -> Iterator[ast.AST]:
+    """All that a module's text is made of."""
+    return ast.walk(ast.parse(module.read_text()))
+
+
 def imported(module: Path) -> Iterator[str]:
     """Full names of everything that a module imports, wherever in its text."""
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -112,7 +118,7 @@ def rooms_imported(module: Path) -> set[str]:
     return {BESIDE_THEIR_ROOM.get(name, name) for name in names} & RANKS.keys()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_imports_go_down_only(module: Path) -> None:
     """The order of rooms is total: each imports only itself and what stands before it."""
     here = room(module)
@@ -138,7 +144,7 @@ def test_every_wing_has_a_place() -> None:
     assert wings == set(WING_RANKS)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_different_programs_do_not_import_each_other(module: Path) -> None:
     """The embedded server, which could be a distribution of its own, needs little of the rest."""
     here, others = room(module), rooms_imported(module)
@@ -161,7 +167,7 @@ def test_folders_stay_small(folder: Path) -> None:
     assert len([path for path in folder.glob("*.py") if path.stem != "__init__"]) <= MOST_MODULES
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_heavy_or_special_libraries_stay_in_their_room(module: Path) -> None:
     """Tensorflow belongs to what runs or writes models, falcon and gunicorn's classes to web, ray to one engine."""
     roots = {name.split(".")[0] for name in imported(module)}
@@ -180,10 +186,10 @@ def test_private_names_of_gunicorn_are_few_and_in_one_place() -> None:
     """Every other module takes what gunicorn documents, or takes a private name from there."""
 
     def of_gunicorn(module: Path) -> set[str]:
-        nodes = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ImportFrom)]
+        imports = [node for node in nodes(module) if isinstance(node, ast.ImportFrom)]
         return {
             name.name
-            for node in nodes
+            for node in imports
             if (node.module or "").split(".")[0] == "gunicorn"
             for name in node.names
         }
@@ -222,12 +228,12 @@ def test_few_modules_talk_to_the_kernel() -> None:
     assert len(users) <= MOST_KERNEL_MODULES, users
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_only_settings_reads_the_environment(module: Path) -> None:
     """Every other room gets what it needs as an argument."""
     reads = [
         node.attr
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in nodes(module)
         if isinstance(node, ast.Attribute)
         and node.attr in {"environ", "getenv", "environb"}
         and isinstance(node.value, ast.Name)
@@ -237,7 +243,7 @@ def test_only_settings_reads_the_environment(module: Path) -> None:
     assert module.name == "settings.py" or reads == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_every_module_has_a_name_and_a_sentence(module: Path) -> None:
     """No bag of odds and ends, and the first line says where the module stands."""
     docstring = ast.get_docstring(ast.parse(module.read_text()))
@@ -260,14 +266,14 @@ def test_a_class_name_means_one_thing_in_its_room(place: str) -> None:
         node.name
         for module in MODULES
         if names_of_one_reader(module) == place
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in nodes(module)
         if isinstance(node, ast.ClassDef)
     )
 
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_a_module_is_read_in_one_sitting(module: Path) -> None:
     """One subject, at most 400 lines."""
     assert len(module.read_text().splitlines()) <= MOST_LINES
@@ -292,13 +298,13 @@ def packed(node: ast.AST) -> bool:
     return False
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_a_line_does_one_thing(module: Path) -> None:
     """White space costs nothing in the budget: what was packed to save lines is written out."""
-    assert [ast.unparse(node) for node in ast.walk(ast.parse(module.read_text())) if packed(node)] == []
+    assert [ast.unparse(node) for node in nodes(module) if packed(node)] == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+@EACH_MODULE
 def test_a_constant_has_one_value(module: Path) -> None:
     """A second assignment at the top of a module would change what stands above it."""
     names = Counter(
@@ -320,7 +326,7 @@ SENTENCE_IN_A_CALL = r"""\(.*["']([^"' ]+ ){3}"""
 
 def test_fields_are_told_where_they_stand() -> None:
     """Each of many fields has a docstring below it, unless it is a setting, whose help tells it."""
-    for node in (node for module in MODULES for node in ast.walk(ast.parse(module.read_text()))):
+    for node in (node for module in MODULES for node in nodes(module)):
         if isinstance(node, ast.ClassDef):
             made = node.name in MADE_BY_CONSTRUCTORS
             body = getattr(node.body[1], "body", []) if made else node.body
@@ -385,7 +391,7 @@ def test_parts_of_a_run_are_wired_by_constructors(module: Path) -> None:
     """Nobody assigns to an attribute of an object that it holds: that one gets what it needs when it is made."""
     assigned = [
         ast.unparse(target)
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in nodes(module)
         if isinstance(node, ast.Assign)
         for whole in node.targets
         for target in (whole.elts if isinstance(whole, ast.Tuple) else [whole])
@@ -399,7 +405,7 @@ def test_parts_of_a_run_do_not_reach_through_others() -> None:
     """They call an owner only to tell it something, and give objects or methods, which have names."""
     given = [
         ast.unparse(each)
-        for node in (node for module in RUN_MODULES for node in ast.walk(ast.parse(module.read_text())))
+        for node in (node for module in RUN_MODULES for node in nodes(module))
         for each in (ast.walk(node) if getattr(node, "name", "") == "__init__" else ())
         if isinstance(each, ast.Lambda)
     ]

@@ -20,6 +20,9 @@ PAYLOADS = st.lists(
 )
 
 
+BOTH = pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
+
+
 def test_the_checksum_is_that_of_rfc_3720() -> None:
     """CRC32C of 32 zero bytes is 0x8a9136aa (RFC 3720, B.4), masked as TFRecord does."""
     crc = 0x8A9136AA
@@ -27,7 +30,7 @@ def test_the_checksum_is_that_of_rfc_3720() -> None:
     assert masked_crc32c(bytes(32)) == masked
 
 
-@pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
+@BOTH
 @given(payloads=PAYLOADS)
 def test_records_come_back(frame: Frame, read: Read, payloads: list[bytes]) -> None:
     data = b"".join(map(frame, payloads))
@@ -46,7 +49,7 @@ def test_damage_is_noticed(payload: bytes, place: int, change: int) -> None:
         list(tfrecords(io.BytesIO(bytes(data))))
 
 
-@pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
+@BOTH
 def test_a_cut_stream(frame: Frame, read: Read) -> None:
     """A stream that ends inside its second record gives the first and then names the second."""
     data = frame(b"first") + frame(b"second")
@@ -59,7 +62,7 @@ def test_a_cut_stream(frame: Frame, read: Read) -> None:
             next(frames)
 
 
-@pytest.mark.parametrize(("frame", "read"), [(tfrecord_frame, tfrecords), (recordio_frame, recordio)])
+@BOTH
 def test_a_record_over_the_limit(frame: Frame, read: Read) -> None:
     stream = io.BytesIO(frame(bytes(1000)))
     with pytest.raises(PayloadTooLarge, match="1000 bytes, over the limit of 999"):

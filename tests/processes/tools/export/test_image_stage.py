@@ -21,6 +21,7 @@ pytestmark = pytest.mark.tensorflow
 SIZES = ((31, 47), (24, 20), (90, 13), (5, 7))
 """Of the pictures of a batch; the second is the network's own."""
 
+PICTURES = tf.TensorSpec([None, 24, 20, 3], name="x")
 MEANS = "mean=0.5,0.4,0.3;std=0.2"
 
 
@@ -50,7 +51,7 @@ def reference(file: bytes, mode: str) -> Any:
 @pytest.mark.parametrize("mode", ["none", "scale", "tf", "torch", "caffe", MEANS])
 def test_network_gets_what_python_would_give_it(tmp_path: Path, mode: str) -> None:
     """For a batch of JPEG and PNG files of different sizes, no pixel differs by more than 1e-6."""
-    answer = prepared(tmp_path, tf.TensorSpec([None, 24, 20, 3], name="x"), f"24x20:{mode}")
+    answer = prepared(tmp_path, PICTURES, f"24x20:{mode}")
     files = [encoded(pixels(*size, seed=size[0]), kind) for size in SIZES for kind in ("PNG", "JPEG")]
 
     got = answer(image=tf.constant(files))["seen"].numpy()
@@ -62,7 +63,7 @@ def test_network_gets_what_python_would_give_it(tmp_path: Path, mode: str) -> No
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_pixels_are_those_of_pillow(tmp_path: Path, kind: str) -> None:
     """A PNG is decoded to the very same numbers; of a JPEG no more than 3 of 255 are rounded otherwise."""
-    answer = prepared(tmp_path, tf.TensorSpec([None, 24, 20, 3], name="x"), "24x20")
+    answer = prepared(tmp_path, PICTURES, "24x20")
     file = encoded(pixels(24, 20), kind)
     (tmp_path / "picture").write_bytes(file)
 
@@ -173,7 +174,7 @@ WHOLE_JPEG = encoded(pixels(24, 20), "JPEG")
 )
 def test_files_that_are_no_pictures_are_the_clients_mistake(tmp_path: Path, file: bytes, reason: str) -> None:
     """Broken ones, those of other kinds, and those that claim to be huge: InvalidArgument, which is a 400."""
-    answer = prepared(tmp_path, tf.TensorSpec([None, 24, 20, 3], name="x"), "24x20")
+    answer = prepared(tmp_path, PICTURES, "24x20")
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
         answer(image=tf.constant([encoded(pixels(9, 9)), file]))
