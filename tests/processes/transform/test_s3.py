@@ -6,6 +6,7 @@ import json
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,60 +43,63 @@ def echo() -> Iterator[str]:
         yield address
 
 
+@dataclass(frozen=True)
+class Job:
+    """A job from one bucket to another, which ``echo`` answers."""
+
+    s3: "S3Client"
+    source: str
+    target: str
+    echo: str
+
+    def put(self, key: str, body: bytes) -> None:
+        self.s3.put_object(Bucket=self.source, Key=key, Body=body)
+
+    def outputs(self) -> dict[str, bytes]:
+        keys = [item["Key"] for item in self.s3.list_objects_v2(Bucket=self.target).get("Contents", [])]
+        return {key: self.s3.get_object(Bucket=self.target, Key=key)["Body"].read() for key in keys}
+
+    def run(self, *more: str, program: Sequence[str] = PROGRAM, **env: str) -> Done:
+        places = ("--input", f"s3://{self.source}/data/", "--output", f"s3://{self.target}/results")
+        return transform(*places, "--endpoint", self.echo, *more, env=env, program=program)
+
+
 @pytest.fixture
-def s3(moto: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> "S3Client":
+def job(moto: str, echo: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Job:
     for name, value in S3_SETTINGS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", moto)
-    client = boto3.client("s3")
-    for bucket in ("in", "out"):
-        name = f"{bucket}-{zlib.crc32(request.node.name.encode())}"
-        client.create_bucket(Bucket=name)
-    return client
-
-
-@pytest.fixture
-def buckets(s3: "S3Client", request: pytest.FixtureRequest) -> tuple[str, str]:
     name = zlib.crc32(request.node.name.encode())
-    return f"in-{name}", f"out-{name}"
+    made = Job(boto3.client("s3"), f"in-{name}", f"out-{name}", echo)
+    for bucket in (made.source, made.target):
+        made.s3.create_bucket(Bucket=bucket)
+    return made
 
 
-def objects(s3: "S3Client", bucket: str) -> dict[str, bytes]:
-    keys = [item["Key"] for item in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
-    return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
-
-
-def run(
-    buckets: tuple[str, str], echo: str, *more: str, program: Sequence[str] = PROGRAM, **env: str
-) -> Done:
-    places = ("--input", f"s3://{buckets[0]}/data/", "--output", f"s3://{buckets[1]}/results")
-    return transform(*places, "--endpoint", echo, *more, env=env, program=program)
-
-
-def test_from_s3_to_s3(s3: "S3Client", buckets: tuple[str, str], echo: str) -> None:
+def test_from_s3_to_s3(job: Job) -> None:
     """Keys keep their oddities, and what is finished is known from the outputs themselves."""
     for key in ODD_KEYS:
-        s3.put_object(Bucket=buckets[0], Key=f"data/{key}", Body=key.encode())
-    s3.put_object(Bucket=buckets[0], Key="data/", Body=b"")
-    s3.put_object(Bucket=buckets[0], Key="database/other", Body=b"x")
-    done = run(buckets, echo, "--max-concurrent", "4")
+        job.put(f"data/{key}", key.encode())
+    job.put("data/", b"")
+    job.put("database/other", b"x")
+    done = job.run("--max-concurrent", "4")
     assert done.status == 0, done.log
-    assert objects(s3, buckets[1]) == {f"results/{key}.out": key.encode() for key in ODD_KEYS}
-    s3.put_object(Bucket=buckets[0], Key="data/a b.csv", Body=b"changed")
-    before = posts(echo)
-    again = run(buckets, echo)
+    assert job.outputs() == {f"results/{key}.out": key.encode() for key in ODD_KEYS}
+    job.put("data/a b.csv", b"changed")
+    before = posts(job.echo)
+    again = job.run()
     assert again.summary["objects"]["already_done"] == len(ODD_KEYS) - 1
-    assert posts(echo) - before == 1
-    assert objects(s3, buckets[1])["results/a b.csv.out"] == b"changed"
+    assert posts(job.echo) - before == 1
+    assert job.outputs()["results/a b.csv.out"] == b"changed"
 
 
-def test_a_job_as_json(s3: "S3Client", buckets: tuple[str, str], echo: str, tmp_path: Path) -> None:
+def test_a_job_as_json(job: Job, tmp_path: Path) -> None:
     """The JSON of the AWS command line, a manifest in S3, and error files beside the outputs."""
     for key, body in (("a", b"1\nBAD\n3\n"), ("b", b"4\n"), ("c", b"5\n")):
-        s3.put_object(Bucket=buckets[0], Key=f"data/{key}", Body=body)
-    listed = json.dumps([{"prefix": f"s3://{buckets[0]}/data/"}, "a", "b"])
-    s3.put_object(Bucket=buckets[0], Key="list.json", Body=listed.encode())
-    manifest = f"s3://{buckets[0]}/list.json"
+        job.put(f"data/{key}", body)
+    listed = json.dumps([{"prefix": f"s3://{job.source}/data/"}, "a", "b"])
+    job.put("list.json", listed.encode())
+    manifest = f"s3://{job.source}/list.json"
     job = {
         "TransformJobName": "j",
         "ModelName": "m",
@@ -103,26 +107,26 @@ def test_a_job_as_json(s3: "S3Client", buckets: tuple[str, str], echo: str, tmp_
             "DataSource": {"S3DataSource": {"S3DataType": "ManifestFile", "S3Uri": manifest}},
             "SplitType": "Line",
         },
-        "TransformOutput": {"S3OutputPath": f"s3://{buckets[1]}/"},
+        "TransformOutput": {"S3OutputPath": f"s3://{job.target}/"},
         "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
     }
     (tmp_path / "job.json").write_text(json.dumps(job))
-    done = transform(str(tmp_path / "job.json"), "--endpoint", echo)
-    written = objects(s3, buckets[1])
+    done = transform(str(tmp_path / "job.json"), "--endpoint", job.echo)
+    written = job.outputs()
     assert (done.status, sorted(written)) == (1, ["a.err", "b.out"])
     assert json.loads(written["a.err"])["record"] == 2
-    s3.put_object(Bucket=buckets[0], Key="data/a", Body=b"1\n2\n")
-    assert transform(str(tmp_path / "job.json"), "--endpoint", echo, "--no-resume").status == 0
-    assert objects(s3, buckets[1]).keys() == {"a.out", "b.out"}
+    job.put("data/a", b"1\n2\n")
+    assert transform(str(tmp_path / "job.json"), "--endpoint", job.echo, "--no-resume").status == 0
+    assert job.outputs().keys() == {"a.out", "b.out"}
 
 
-def test_keys_that_are_no_paths(s3: "S3Client", buckets: tuple[str, str], echo: str, tmp_path: Path) -> None:
+def test_keys_that_are_no_paths(job: Job, tmp_path: Path) -> None:
     """S3 to a folder: what would leave it is refused before any work; the rest is the same."""
-    s3.put_object(Bucket=buckets[0], Key="data/a b/ü.csv", Body=b"x")
-    words = ["--input", f"s3://{buckets[0]}/data", "--output", str(tmp_path / "out"), "--endpoint", echo]
+    job.put("data/a b/ü.csv", b"x")
+    words = ["--input", f"s3://{job.source}/data", "--output", str(tmp_path / "out"), "--endpoint", job.echo]
     assert transform(*words).status == 0
     assert outputs(tmp_path / "out") == {"a b/ü.csv.out": b"x\n"}
-    s3.put_object(Bucket=buckets[0], Key="data/../../up", Body=b"x")
+    job.put("data/../../up", b"x")
     done = transform(*words)
     assert (done.status, "can't be a local path" in done.log) == (2, True)
 
@@ -183,15 +187,13 @@ class Passing(BaseHTTPRequestHandler):
         """Stay silent."""
 
 
-def between(moto: str, fault: Fault, **run_with: Any) -> Done:
+def between(job: Job, moto: str, fault: Fault, program: Sequence[str] = PROGRAM) -> Done:
+    """Run a job of lines whose requests to S3 meet the faults."""
     with Between(moto, fault) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         try:
-            return run(
-                run_with["buckets"], run_with["echo"], *run_with["words"], AWS_ENDPOINT_URL_S3=address,
-                AWS_MAX_ATTEMPTS="2", program=run_with.get("program", PROGRAM),
-            )  # fmt: skip
+            return job.run(*LINES, program=program, AWS_ENDPOINT_URL_S3=address, AWS_MAX_ATTEMPTS="2")
         finally:
             server.shutdown()
 
@@ -209,8 +211,8 @@ SHORT = ("-c", _WITH_SHORT_WAITS)
 LINES = ("--split-type", "Line", "--max-payload-mb", "2", "--max-concurrent", "3")
 
 
-def test_a_large_output(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
-    s3.put_object(Bucket=buckets[0], Key="data/large", Body=LARGE)
+def test_a_large_output(job: Job, moto: str) -> None:
+    job.put("data/large", LARGE)
     breaks: list[str | None] = []
 
     def fault(request: Any) -> bool:
@@ -220,18 +222,18 @@ def test_a_large_output(s3: "S3Client", moto: str, buckets: tuple[str, str], ech
             return True
         return False
 
-    done = between(moto, fault, buckets=buckets, echo=echo, words=LINES)
+    done = between(job, moto, fault)
     assert done.status == 0, done.log
-    assert objects(s3, buckets[1]) == {"results/large.out": LARGE}
-    assert s3.head_object(Bucket=buckets[1], Key="results/large.out")["ETag"].endswith('-2"')
+    assert job.outputs() == {"results/large.out": LARGE}
+    assert job.s3.head_object(Bucket=job.target, Key="results/large.out")["ETag"].endswith('-2"')
     assert len(breaks) == 3
     assert str(breaks[1]).startswith("bytes=")
 
 
-def test_a_part_that_fails(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
+def test_a_part_that_fails(job: Job, moto: str) -> None:
     """The upload is taken back, its object fails and no output is left; the others are done."""
-    s3.put_object(Bucket=buckets[0], Key="data/large", Body=LARGE)
-    s3.put_object(Bucket=buckets[0], Key="data/small", Body=b"1\n")
+    job.put("data/large", LARGE)
+    job.put("data/small", b"1\n")
 
     def fault(request: Any) -> bool:
         if request.command == "PUT" and "partNumber=2" in request.path:
@@ -241,33 +243,33 @@ def test_a_part_that_fails(s3: "S3Client", moto: str, buckets: tuple[str, str], 
             return True
         return False
 
-    done = between(moto, fault, buckets=buckets, echo=echo, words=LINES)
+    done = between(job, moto, fault)
     assert done.status == 1, done.log
-    assert objects(s3, buckets[1]).keys() == {"results/small.out", "results/large.err"}
-    assert not s3.list_multipart_uploads(Bucket=buckets[1]).get("Uploads")
-    assert run(buckets, echo, *LINES).summary["objects"] == {
+    assert job.outputs().keys() == {"results/small.out", "results/large.err"}
+    assert not job.s3.list_multipart_uploads(Bucket=job.target).get("Uploads")
+    assert job.run(*LINES).summary["objects"] == {
         "all": 2,
         "done": 1,
         "already_done": 1,
         "failed": 0,
     }
-    assert objects(s3, buckets[1]) == {"results/large.out": LARGE, "results/small.out": b"1\n"}
+    assert job.outputs() == {"results/large.out": LARGE, "results/small.out": b"1\n"}
 
 
-def test_what_a_killed_run_left(s3: "S3Client", buckets: tuple[str, str], echo: str) -> None:
+def test_what_a_killed_run_left(job: Job) -> None:
     """Parts that it had sent are taken back by the next run, those of other keys are not."""
-    s3.put_object(Bucket=buckets[0], Key="data/a", Body=b"1\n")
+    job.put("data/a", b"1\n")
     for key in ("results/a.out", "results/a.err", "results/other.out"):
-        s3.create_multipart_upload(Bucket=buckets[1], Key=key)
-    assert run(buckets, echo).status == 0
-    left = s3.list_multipart_uploads(Bucket=buckets[1])["Uploads"]
+        job.s3.create_multipart_upload(Bucket=job.target, Key=key)
+    assert job.run().status == 0
+    left = job.s3.list_multipart_uploads(Bucket=job.target)["Uploads"]
     assert [upload["Key"] for upload in left] == ["results/other.out"]
 
 
-def test_a_read_that_falls_silent(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
+def test_a_read_that_falls_silent(job: Job, moto: str) -> None:
     """It is asked for again, and fails its object if no answer ends."""
     for key in ("a", "once", "silent", "z"):
-        s3.put_object(Bucket=buckets[0], Key=f"data/{key}", Body=b"1\n")
+        job.put(f"data/{key}", b"1\n")
     seen = set[str]()
 
     def fault(request: Any) -> bool:
@@ -279,10 +281,8 @@ def test_a_read_that_falls_silent(s3: "S3Client", moto: str, buckets: tuple[str,
         request.fall_silent()
         return True
 
-    done = between(moto, fault, buckets=buckets, echo=echo, words=LINES, program=SHORT)
+    done = between(job, moto, fault, program=SHORT)
     assert done.status == 1, done.log
-    assert sorted(objects(s3, buckets[1])) == [
-        f"results/{key}" for key in ("a.out", "once.out", "silent.err", "z.out")
-    ]
+    assert sorted(job.outputs()) == [f"results/{key}" for key in ("a.out", "once.out", "silent.err", "z.out")]
     assert "silent: it can't be read from S3 at byte 0 (S3 stopped responding)" in done.log
     assert "Traceback" not in done.log
