@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["support.model_fixtures", "support.shared_stacks"]
+pytest_plugins = ["support.judged", "support.model_fixtures", "support.shared_stacks"]
 
 # A test that waits for a busy machine has not failed. The same examples each time: whether a change is sound
 # is no matter of luck.

@@ -1,12 +1,9 @@
 """kserve's own clients, unchanged, over REST (TF Serving's API and the Open Inference Protocol) and gRPC."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.judged import serving_several
 from support.judges import judge
 from support.stack import Stack
 
@@ -18,19 +15,13 @@ LABELS = {"datatype": "BYTES", "shape": [2]}
 
 
 @pytest.fixture(scope="module")
-def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with serving_several(saved_models, tmp_path_factory.mktemp("models") / "several") as running:
-        yield running
+def rest(several: Stack) -> dict[str, Any]:
+    return judge("kserve").saw("kserve_rest", f"http://{several.host}:{several.port}")
 
 
 @pytest.fixture(scope="module")
-def rest(stack: Stack) -> dict[str, Any]:
-    return judge("kserve").saw("kserve_rest", f"http://{stack.host}:{stack.port}")
-
-
-@pytest.fixture(scope="module")
-def grpc(stack: Stack) -> dict[str, Any]:
-    return judge("kserve").saw("kserve_grpc", stack.grpc)
+def grpc(several: Stack) -> dict[str, Any]:
+    return judge("kserve").saw("kserve_grpc", several.grpc)
 
 
 def test_v1_finds_server_and_model_ready(rest: dict[str, Any]) -> None:

@@ -1,13 +1,12 @@
 """`mlserver infer`, unchanged, sends a file of requests to a real stack and writes the answers to another."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.judged import serving_several
 from support.judges import judge
 from support.stack import Stack
 
@@ -15,20 +14,14 @@ pytestmark = pytest.mark.tensorflow
 Infer = Callable[..., list[dict[str, Any]]]
 
 
-@pytest.fixture(scope="module")
-def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with serving_several(saved_models, tmp_path_factory.mktemp("models") / "several") as running:
-        yield running
-
-
 @pytest.fixture
-def infer(stack: Stack, tmp_path: Path) -> Infer:
+def infer(several: Stack, tmp_path: Path) -> Infer:
     """Sends requests, and gives the lines that it has written, in the order of the requests."""
 
     def sent(model: str, requests: Sequence[Mapping[str, Any]], *words: str) -> list[dict[str, Any]]:
         asked, answered = tmp_path / "requests.jsonl", tmp_path / "answers.jsonl"
         asked.write_text("".join(f"{json.dumps(request)}\n" for request in requests))
-        where = ("-u", f"{stack.host}:{stack.port}", "-m", model, "-i", str(asked), "-o", str(answered))
+        where = ("-u", f"{several.host}:{several.port}", "-m", model, "-i", str(asked), "-o", str(answered))
         judge("mlserver").run("mlserver", "infer", *where, *words)
         lines = [json.loads(line) for line in answered.read_text().splitlines()]
         return sorted(lines, key=lambda line: int(line["parameters"]["batch_index"]))
