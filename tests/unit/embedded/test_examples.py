@@ -1,6 +1,6 @@
 """Classifications of the embedded server, over a model that is made up: it answers with its examples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from support.rest_app import Passed
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.predict import classify
-from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
+from tfs_proxy.embedded.core.servable import Array, LoadedServable
 from tfs_proxy.embedded.rest.handlers import Classify
 from tfs_proxy.embedded.rest.requests import Route
 from tfs_proxy.values.errors import PayloadTooLarge
@@ -21,15 +21,13 @@ from tfs_proxy.wire.protos import ClassificationRequest, Example, ModelSpec, Sig
 class Labels(Passed):
     """A backend that answers with the bytes of each example's feature ``s``, as labels."""
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
-        def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            rows = [
-                list(Example.FromString(serialized).features.feature["s"].bytes_list.value)
-                for serialized in arrays[0]
-            ]
-            return [np.array(rows, object)]
-
-        return call
+    def answer(self, given: Mapping[str, Array], fetches: Sequence[str]) -> Sequence[Array]:
+        (examples,) = given.values()
+        rows = [
+            list(Example.FromString(serialized).features.feature["s"].bytes_list.value)
+            for serialized in examples
+        ]
+        return [np.array(rows, object)]
 
 
 def servable() -> LoadedServable:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.rest_app import Passed, RestAppOnAModel
 from support.running import Answer
-from tfs_proxy.embedded.core.servable import Array, PreparedCall, ServableSignature
+from tfs_proxy.embedded.core.servable import Array, ServableSignature
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest.handlers import decode_examples
 from tfs_proxy.values.memory import MemoryBudget
@@ -25,12 +25,8 @@ LARGE = b" " * 5000
 
 
 class Echo(Passed):
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
-        def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            given = dict(zip(feeds, arrays, strict=True))
-            return [given[name] for name in fetches]
-
-        return call
+    def answer(self, given: Mapping[str, Array], fetches: Sequence[str]) -> Sequence[Array]:
+        return [given[name] for name in fetches]
 
 
 class Echoes:

@@ -3,14 +3,14 @@
 import gzip
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from support.rest_app import Passed, RestAppOnAModel
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger
-from tfs_proxy.embedded.core.servable import Array, PreparedCall
+from tfs_proxy.embedded.core.servable import Array
 from tfs_proxy.embedded.rest import requests
 
 METRICS = "/monitoring/prometheus/metrics"
@@ -23,13 +23,10 @@ class Held(Passed):
         self.gate = threading.Event()
         self.calls = 0
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
-        def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            self.calls += 1
-            self.gate.wait(30)
-            return [arrays[-1] for _ in fetches]
-
-        return call
+    def answer(self, given: Mapping[str, Array], fetches: Sequence[str]) -> Sequence[Array]:
+        self.calls += 1
+        self.gate.wait(30)
+        return super().answer(given, fetches)
 
 
 @pytest.fixture
