@@ -100,7 +100,7 @@ def test_a_job_as_json(job: Job, tmp_path: Path) -> None:
     listed = json.dumps([{"prefix": f"s3://{job.source}/data/"}, "a", "b"])
     job.put("list.json", listed.encode())
     manifest = f"s3://{job.source}/list.json"
-    job = {
+    asked = {
         "TransformJobName": "j",
         "ModelName": "m",
         "TransformInput": {
@@ -110,7 +110,7 @@ def test_a_job_as_json(job: Job, tmp_path: Path) -> None:
         "TransformOutput": {"S3OutputPath": f"s3://{job.target}/"},
         "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
     }
-    (tmp_path / "job.json").write_text(json.dumps(job))
+    (tmp_path / "job.json").write_text(json.dumps(asked))
     done = transform(str(tmp_path / "job.json"), "--endpoint", job.echo)
     written = job.outputs()
     assert (done.status, sorted(written)) == (1, ["a.err", "b.out"])

@@ -101,7 +101,6 @@ def _refused(keras: Any, root: Path) -> None:
     for ending in (".keras", ".h5"):
         with_code.save(root / f"lambda{ending}")
         with_class.save(root / f"class{ending}")
-    linear(keras).save_weights(root / "alone.weights.h5")
     keras.Sequential([keras.layers.Dense(2)]).save(root / "unbuilt.keras")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import graphs
 from tfs_proxy.model.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
@@ -84,13 +85,8 @@ def test_damage_never_raises_anything_else(
 
 
 def node(name: str, op: str, *inputs: str, shared_name: str = "") -> bytes:
-    body = (
-        field(1, name.encode()) + field(2, op.encode()) + b"".join(field(3, one.encode()) for one in inputs)
-    )
-    if shared_name:
-        value = field(2, shared_name.encode())
-        body += field(5, field(1, b"shared_name") + field(2, value))
-    return field(1, body)
+    attributes = {"shared_name": field(2, shared_name.encode())} if shared_name else {}
+    return field(1, graphs.node(name, op, *inputs, **attributes))
 
 
 def saved_bytes(graph: bytes) -> bytes:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.graphs import node
 from tfs_proxy.model.graph_inputs import GraphInputs, read_graph_inputs
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import CLASSIFY_METHOD, Signature, TensorSpec
@@ -18,45 +19,30 @@ AGE = TensorSpec("age", "DT_INT64", ())
 SIZE = TensorSpec("size", "DT_FLOAT", (2,))
 
 
-def attribute(key: str, value: bytes) -> bytes:
-    return field(5, field(1, key.encode()) + field(2, value))
-
-
-def node(name: str, op: str, inputs: Sequence[str] = (), *attributes: bytes) -> bytes:
-    fed = b"".join(field(3, each.encode()) for each in inputs)
-    return field(1, name.encode()) + field(2, op.encode()) + fed + b"".join(attributes)
-
-
 def constant(name: str, *strings: str) -> bytes:
-    return node(
-        name, "Const", (), attribute("value", field(8, b"".join(field(8, s.encode()) for s in strings)))
-    )
+    return node(name, "Const", value=field(8, b"".join(field(8, s.encode()) for s in strings)))
 
 
-TYPES = attribute("Tdense", field(1, field(6, bytes((INT64, FLOAT)))))
-UNPACKED_TYPES = attribute("Tdense", field(1, varint_field(6, INT64) + varint_field(6, FLOAT)))
-SHAPES = attribute("dense_shapes", field(1, field(7, b"") + field(7, field(2, varint_field(1, 2)))))
-ONE_SHAPE = attribute("dense_shapes", field(1, field(7, b"")))
+TYPES = field(1, field(6, bytes((INT64, FLOAT))))
+UNPACKED_TYPES = field(1, varint_field(6, INT64) + varint_field(6, FLOAT))
+SHAPES = field(1, field(7, b"") + field(7, field(2, varint_field(1, 2))))
+ONE_SHAPE = field(1, field(7, b""))
 
 
 def second_form(serialized: str = "fed", types: bytes = TYPES, shapes: bytes = SHAPES) -> list[bytes]:
     inputs = (f"{serialized}:0", "names", "sparse", "dense:output:0", "ragged")
-    return [constant("dense", "age", "size"), node("parse", "ParseExampleV2", inputs, types, shapes)]
+    parse = node("parse", "ParseExampleV2", *inputs, Tdense=types, dense_shapes=shapes)
+    return [constant("dense", "age", "size"), parse]
 
 
+FIRST_INPUTS = ("fed", "names", "absent", "first", "second", "default")
+COUNTS = {"Nsparse": varint_field(3, 1), "Ndense": varint_field(3, 2)}
 FIRST_FORM = [
     *(constant("first", "age"), constant("second", "size"), constant("absent", "more")),
-    node(
-        *("parse", "ParseExample", ("fed", "names", "absent", "first", "second", "default")),
-        *(attribute("Nsparse", varint_field(3, 1)), attribute("Ndense", varint_field(3, 2)), TYPES, SHAPES),
-    ),
+    node("parse", "ParseExample", *FIRST_INPUTS, **COUNTS, Tdense=TYPES, dense_shapes=SHAPES),
 ]
-SINGLE = [
-    node(
-        *("parse", "ParseSingleExample", ("fed",)),
-        *(attribute("dense_keys", field(1, field(2, b"age") + field(2, b"size"))), TYPES, SHAPES),
-    )
-]
+KEYS = field(1, field(2, b"age") + field(2, b"size"))
+SINGLE = [node("parse", "ParseSingleExample", "fed", dense_keys=KEYS, Tdense=TYPES, dense_shapes=SHAPES)]
 
 
 def graph_of(nodes: Sequence[bytes], *functions: Sequence[bytes]) -> bytes:
@@ -91,12 +77,10 @@ def test_features(tmp_path: Path, nodes: list[bytes], in_function: bool) -> None
 
 def test_whose_features(tmp_path: Path) -> None:
     """A signature has those of the node that it feeds; if it feeds none, those that all nodes have."""
+    types = field(1, field(6, bytes((INT64,))))
     other = [
         constant("keys", "age"),
-        node(
-            *("p", "ParseExampleV2", ("other", "n", "s", "keys", "r")),
-            *(attribute("Tdense", field(1, field(6, bytes((INT64,))))), ONE_SHAPE),
-        ),
+        node("p", "ParseExampleV2", "other", "n", "s", "keys", "r", Tdense=types, dense_shapes=ONE_SHAPE),
     ]
     both = read(tmp_path, graph_of([*second_form(), *other]))
     same = read(tmp_path, graph_of(second_form(), second_form("inner")))

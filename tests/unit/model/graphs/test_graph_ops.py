@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from support import graphs
 from tfs_proxy.model.graph_ops import calls_python, unsteady_parts
 from tfs_proxy.values.errors import DiscoveryError
 from tfs_proxy.values.signature import Signature, TensorSpec
@@ -18,14 +19,10 @@ CALL, OTHER = (
 
 def node(name: str, op: str, *inputs: str, function: str = "", functions: tuple[str, ...] = ()) -> bytes:
     """A NodeDef with the functions that it calls."""
-    body = field(1, name.encode()) + field(2, op.encode())
-    body += b"".join(field(3, each.encode()) for each in inputs)
-    if function:
-        body += field(5, field(1, b"f") + field(2, field(10, field(1, function.encode()))))
+    called = {"f": field(10, field(1, function.encode()))} if function else {}
     if functions:
-        listed = b"".join(field(9, field(1, each.encode())) for each in functions)
-        body += field(5, field(1, b"branches") + field(2, field(1, listed)))
-    return body
+        called["branches"] = field(1, b"".join(field(9, field(1, each.encode())) for each in functions))
+    return graphs.node(name, op, *inputs, **called)
 
 
 def library(result: str = "", effect: str = "", **functions: bytes) -> bytes:
@@ -85,7 +82,7 @@ def test_a_graph_that_breaks_off(tmp_path: Path) -> None:
 
 def switched(op: str, on: int) -> bytes:
     """A node ``call`` whose ``is_training`` is written out."""
-    return node("call", op) + field(5, field(1, b"is_training") + field(2, bytes((5 << 3, on))))
+    return graphs.node("call", op, is_training=bytes((5 << 3, on)))
 
 
 ASSIGNS = "an assignment to a variable (AssignVariableOp)"

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from support.endpoints import variant
 from tfs_proxy.tools.endpoint.catalogue import Catalogue
 from tfs_proxy.tools.endpoint.operations import OperationRequest
 from tfs_proxy.tools.endpoint.run import catalogue_of
 from tfs_proxy.values.errors import SettingsError
 from tfs_proxy.values.layout import ANYWHERE
 
-VARIANT = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
+VARIANT = variant("v", "m")
 MODEL: dict[str, Any] = {"ModelName": "m", "PrimaryContainer": {"Image": "image", "ModelDataUrl": "a.tar.gz"}}
 CONFIG: dict[str, Any] = {"EndpointConfigName": "c", "ProductionVariants": [VARIANT]}
 ENDPOINT = {"EndpointName": "e", "EndpointConfigName": "c"}

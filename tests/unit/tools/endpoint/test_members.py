@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from botocore.model import StructureShape
 
+from support.endpoints import variant
 from tfs_proxy.tools.endpoint.aws_api import AwsError, given_members, problems, service_model
 
 CONTAINER = {"Image": "image"}
-VARIANT = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
 SOURCE = {"S3Uri": "s3://bucket/", "S3DataType": "S3Prefix", "CompressionType": "None"}
 ROLE, NETWORK = "arn:aws:iam::123456789012:role/r", {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
 
@@ -19,8 +19,8 @@ def model(**container: Any) -> dict[str, Any]:
     return {"ModelName": "m", "PrimaryContainer": {**CONTAINER, **container}}
 
 
-def config(**variant: Any) -> dict[str, Any]:
-    return {"EndpointConfigName": "c", "ProductionVariants": [{**VARIANT, **variant}]}
+def config(**members: Any) -> dict[str, Any]:
+    return {"EndpointConfigName": "c", "ProductionVariants": [variant("v", "m", **members)]}
 
 
 ROUTE = "ProductionVariants[0].RoutingConfig"
@@ -76,7 +76,7 @@ def test_members_that_change_no_answer_are_taken() -> None:
             "EnableNetworkIsolation": False,
         },
     )
-    variant = {
+    weighted = {
         "InitialVariantWeight": 1.0,
         "VolumeSizeInGB": 30,
         "ModelDataDownloadTimeoutInSeconds": 60,
@@ -85,7 +85,7 @@ def test_members_that_change_no_answer_are_taken() -> None:
         "EnableSSMAccess": True,
     }
     metrics = {"EnableDetailedObservability": True}
-    assert not problems("CreateEndpointConfig", {**config(**variant), **common, "MetricsConfig": metrics})
+    assert not problems("CreateEndpointConfig", {**config(**weighted), **common, "MetricsConfig": metrics})
 
 
 def test_headers_for_what_no_endpoint_has_are_refused() -> None:

@@ -73,7 +73,7 @@ def test_no_more_run_at_once_than_the_config_says(tmp_path: Path) -> None:
     running: list[int] = []
     most: list[int] = []
 
-    async def count(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
+    async def count(*_: object) -> HttpResponse:
         running.append(1)
         most.append(len(running))
         await asyncio.sleep(0)
@@ -97,7 +97,7 @@ def test_a_full_queue_takes_no_more(
 def test_a_failure_of_ours_is_a_failure_of_the_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
+    async def fail(*_: object) -> HttpResponse:
         raise ZeroDivisionError
 
     (accepted,) = answered(tmp_path, INLINE, invoke=fail)
@@ -106,7 +106,7 @@ def test_a_failure_of_ours_is_a_failure_of_the_request(
 
 
 def test_the_log_says_how_many_are_lost_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def hang(_: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
+    async def hang(*_: object) -> HttpResponse:
         await asyncio.Event().wait()
         return HttpResponse(200)
 

@@ -62,11 +62,6 @@ def test_labels_refuse_a_broken_file(tmp_path: Path, content: bytes, reason: str
         read_labels(path)
 
 
-def test_labels_refuse_what_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="Is a directory"):
-        read_labels(tmp_path)
-
-
 def test_standardize_has_numbers_for_each_input(tmp_path: Path) -> None:
     path = tmp_path / "scaler.json"
     path.write_text('{"a": {"mean": [1, 2.5], "std": [3, 4]}, "b": {"mean": 0, "std": 1e-3}}')
