@@ -5,7 +5,6 @@ import http.server
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from support.certificates import Authority
 from support.containers import EMBEDDED
+from support.http_servers import listening
 from support.judges import ROOT, judge
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="Secrets and claims get the owners that pods have")
@@ -40,10 +40,8 @@ def rendered(*values: str) -> str:
 def address(plain: Path) -> Iterator[str]:
     """Where containers find the archive."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=plain.parent)
-    with http.server.ThreadingHTTPServer(("", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with listening(handler, host="") as server:
         yield f"http://host.docker.internal:{server.server_port}/{plain.name}"
-        server.shutdown()
 
 
 def test_a_job_fills_the_cache_and_a_pod_serves_it_by_keys_and_tls(address: str, tmp_path: Path) -> None:

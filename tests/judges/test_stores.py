@@ -1,13 +1,10 @@
 """Archives in Google's and Azure's stores, by the servers that their own clients are tested with."""
 
 import base64
-import gzip
 import hashlib
 import hmac
-import io
 import json
 import subprocess
-import tarfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +16,7 @@ import obstore
 import pytest
 from obstore.store import AzureStore
 
+from support.archives import archive_bytes
 from support.judges import judge
 from support.ports import free_port
 from support.waiting import wait_until
@@ -98,13 +96,6 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     finally:
         process.kill()
         process.wait()
-
-
-def archive_bytes() -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("half/1/saved_model.pb"))
-    return gzip.compress(buffer.getvalue())
 
 
 def test_models_in_a_store(store: tuple[str, Put], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

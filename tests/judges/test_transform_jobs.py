@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -55,6 +56,11 @@ def shade(answer: bytes | str) -> int:
     return round(float(mean) * (SHADES - 1))
 
 
+def s3_at(address: str) -> Any:
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    return session.client("s3", endpoint_url=address)
+
+
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Mapping[str, str]]:
     """The environment of clients: SageMaker and CloudWatch are ours, S3 is moto's."""
@@ -63,8 +69,7 @@ def aws() -> Iterator[Mapping[str, str]]:
         with closing(Endpoint(env={**settings, "SAGEMAKER_GUNICORN_WORKERS": "1"})) as endpoint:
             endpoint.wait_ready()
             ours = f"http://{endpoint.host}:{endpoint.port}"
-            session = boto3.Session("test", "test", region_name="us-east-1")
-            session.client("s3", endpoint_url=address).create_bucket(Bucket="local")
+            s3_at(address).create_bucket(Bucket="local")
             yield {
                 **settings,
                 "AWS_ENDPOINT_URL_SAGEMAKER": ours,
@@ -73,10 +78,7 @@ def aws() -> Iterator[Mapping[str, str]]:
 
 
 def put(aws: Mapping[str, str], key: str, body: bytes) -> None:
-    session = boto3.Session("test", "test", region_name="us-east-1")
-    session.client("s3", endpoint_url=aws["AWS_ENDPOINT_URL_S3"]).put_object(
-        Bucket="local", Key=key, Body=body
-    )
+    s3_at(aws["AWS_ENDPOINT_URL_S3"]).put_object(Bucket="local", Key=key, Body=body)
 
 
 def test_sdk_2_does_a_job_on_jpeg_files(aws: Mapping[str, str], saved_models: Path, tmp_path: Path) -> None:

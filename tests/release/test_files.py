@@ -3,25 +3,23 @@
 import hashlib
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from support.browser import CHROMIUM, DRIVER, browsing
+from support.http_servers import listening
 
 
 @pytest.fixture
 def site(release: Path) -> Iterator[str]:
     """The address of the documentation's root."""
     handler = partial(SimpleHTTPRequestHandler, directory=str(release / "docs"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with listening(handler) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def test_the_checksums_are_those_of_all_files(release: Path) -> None:

@@ -61,3 +61,11 @@ def has_nginx() -> bool:
 
 
 NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+
+
+def archive_bytes() -> bytes:
+    """An archive with a SavedModel in name only."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("half/1/saved_model.pb"))
+    return buffer.getvalue()

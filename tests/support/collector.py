@@ -5,11 +5,11 @@ import gzip
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
+from support.http_servers import Quiet, listening
 from support.waiting import wait_until
 
 WAIT_SECONDS = 60.0
@@ -33,8 +33,8 @@ class ReceivedSpan:
 class Collector:
     """Keeps all spans that are sent to ``endpoint``."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.endpoint = f"http://127.0.0.1:{server.server_port}"
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
         self._lock = threading.Lock()
         self._spans: list[ReceivedSpan] = []
 
@@ -77,33 +77,15 @@ class Collector:
 def collector() -> Iterator[Collector]:
     """A collector that runs for the length of a block."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(Quiet):
+        def do_POST(self) -> None:  # noqa: N802 - as http.server has it
+            body = self.body()
+            running.take(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+            self.answer(200, b"", {"Content-Type": "application/x-protobuf"})
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            running.take(body)
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    running = Collector(server)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with listening(Handler) as server:
+        running = Collector(server.server_port)
         yield running
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _received(span: SpanMessage, resource: Mapping[str, object]) -> ReceivedSpan:

@@ -1,10 +1,11 @@
 """A container that runs already, in threads of the test: it notes its requests, and answers what it is told to."""
 
 import contextlib
-import http.server
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from support.http_servers import Quiet, listening
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,12 @@ class RemoteContainer:
 def remote_container(**told: object) -> Iterator[RemoteContainer]:
     container = RemoteContainer(**told)  # type: ignore[arg-type]
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(Quiet):
+        def do_GET(self) -> None:  # noqa: N802 - as http.server has it
+            self.answer(200 if container.healthy else 503, b"", {})
 
-        def do_GET(self) -> None:
-            self._send(200 if container.healthy else 503, b"", {})
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        def do_POST(self) -> None:  # noqa: N802 - as http.server has it
+            body = self.body()
             container.requests.append(Noted(self.path, dict(self.headers.items()), body))
             container.arrived.set()
             container.open.wait(60)
@@ -60,7 +59,7 @@ def remote_container(**told: object) -> Iterator[RemoteContainer]:
                 self._stream()
                 return
             answer = body[::-1] if container.answer is None else container.answer
-            self._send(container.status, answer, container.headers)
+            self.answer(container.status, answer, container.headers)
 
         def _stream(self) -> None:
             self.send_response(container.status)
@@ -77,22 +76,9 @@ def remote_container(**told: object) -> Iterator[RemoteContainer]:
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
             self.wfile.write(b"0\r\n\r\n")
 
-        def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    container.port = server.server_address[1]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield container
-    finally:
-        container.open.set()
-        server.shutdown()
-        server.server_close()
+    with listening(Handler) as server:
+        container.port = server.server_port
+        try:
+            yield container
+        finally:
+            container.open.set()

@@ -1,19 +1,17 @@
 """Fetching from S3, against moto's server in a process of its own."""
 
-import gzip
-import io
-import tarfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 
-from support.transform_command import s3_server
+from support.archives import archive_bytes
+from support.http_servers import Quiet, listening
+from support.transform_command import S3_SETTINGS, s3_server
 from tfs_proxy.model.fetch import fetch
 from tfs_proxy.values.errors import ArchiveError
 from tfs_proxy.values.layout import Workspace
@@ -29,13 +27,10 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "S3Client":
+def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> "S3Client":
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in S3_SETTINGS.items():
+        monkeypatch.setenv(name, value)
     client = boto3.client("s3")
     client.create_bucket(Bucket="models")
     return client
@@ -46,13 +41,6 @@ def workspace(tmp_path: Path) -> Workspace:
     root = tmp_path / "run"
     root.mkdir()
     return Workspace(root)
-
-
-def archive_bytes(name: str = "half/1/saved_model.pb") -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo(name))
-    return gzip.compress(buffer.getvalue())
 
 
 def test_an_archive_in_s3(s3: "S3Client", workspace: Workspace) -> None:
@@ -127,21 +115,15 @@ def test_no_endpoint(s3: "S3Client", workspace: Workspace, monkeypatch: pytest.M
     assert "AWS_ENDPOINT_URL_S3" in refused("s3://models/a.tar.gz", workspace)
 
 
-class _Refusing(BaseHTTPRequestHandler):
+class _Refusing(Quiet):
     """Answers every listing with the error code that the bucket's name carries."""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - as http.server has it
         code = {"denied": "AccessDenied", "expired": "ExpiredToken"}.get(
             self.path.split("?")[0].strip("/"), "Odd"
         )
         body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
-        self.send_response(403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Stay silent."""
+        self.answer(403, body, {})
 
 
 @pytest.mark.parametrize(
@@ -152,10 +134,8 @@ def test_refusals_say_what_to_do(
     s3: "S3Client", workspace: Workspace, monkeypatch: pytest.MonkeyPatch, bucket: str, advice: str
 ) -> None:
     """Missing rights, old credentials and unknown answers are told apart."""
-    with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with listening(_Refusing) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
         text = refused(f"s3://{bucket}/models/", workspace)
-        server.shutdown()
     assert advice in text

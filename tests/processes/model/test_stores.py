@@ -2,16 +2,15 @@
 
 import re
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from support.certificates import Authority
+from support.http_servers import Quiet, listening
 from tfs_proxy.model import stores
 from tfs_proxy.model.stores import download, is_remote
 from tfs_proxy.values.errors import ArchiveError
@@ -19,17 +18,16 @@ from tfs_proxy.values.errors import ArchiveError
 CONTENT = bytes(range(256)) * 10_000
 
 
-class Files(BaseHTTPRequestHandler):
+class Files(Quiet):
     """One file for those who have signed; the first read of its second part breaks off."""
 
-    protocol_version = "HTTP/1.1"
     asked: ClassVar[list[str]] = []
     breaks: ClassVar[int] = 1
     changes: ClassVar[bool] = False
     takes_ranges: ClassVar[bool] = True
     grows: ClassVar[bool] = False
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - as http.server has it
         path, _, query = self.path.partition("?")
         if path != "/models/my%20model.tar.gz" or query != "sig=a%2Fb":
             self.send_error(404 if query else 403)
@@ -56,21 +54,15 @@ class Files(BaseHTTPRequestHandler):
         else:
             self.wfile.write(part)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def _serving(key: Path) -> Iterator[int]:
     """The port of the files, with the certificate beside ``key``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(key.with_suffix(".crt"), key)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+    with listening(Files) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        yield server.server_port
 
 
 @pytest.fixture

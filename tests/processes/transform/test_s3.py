@@ -3,17 +3,17 @@
 import contextlib
 import http.client
 import json
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 
+from support.http_servers import Quiet, listening
 from support.transform_command import (
     PROGRAM,
     S3_SETTINGS,
@@ -69,8 +69,8 @@ def job(moto: str, echo: str, monkeypatch: pytest.MonkeyPatch, request: pytest.F
     for name, value in S3_SETTINGS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", moto)
-    name = zlib.crc32(request.node.name.encode())
-    made = Job(boto3.client("s3"), f"in-{name}", f"out-{name}", echo)
+    number = zlib.crc32(request.node.name.encode())
+    made = Job(boto3.client("s3"), f"in-{number}", f"out-{number}", echo)
     for bucket in (made.source, made.target):
         made.s3.create_bucket(Bucket=bucket)
     return made
@@ -131,36 +131,30 @@ def test_keys_that_are_no_paths(job: Job, tmp_path: Path) -> None:
     assert (done.status, "can't be a local path" in done.log) == (2, True)
 
 
-Fault = Callable[[BaseHTTPRequestHandler], bool]
+Fault = Callable[[Any], bool]
 
 
-class Between(ThreadingHTTPServer):
-    """Passes requests on to S3, unless ``fault`` deals with one itself."""
+class Passing(Quiet):
+    """Passes requests on to S3 at ``s3``, unless ``fault`` deals with one itself."""
 
-    daemon_threads = True
+    sent: bytes
 
-    def __init__(self, address: str, fault: Fault) -> None:
-        super().__init__(("127.0.0.1", 0), Passing)
-        self.s3 = address.removeprefix("http://")
+    def __init__(self, s3: str, fault: Fault, *connection: Any) -> None:
+        self.s3 = s3
         self.fault = fault
-
-
-class Passing(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Between
-    body: bytes
+        super().__init__(*connection)
 
     def do_any(self) -> None:
-        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if not self.server.fault(self):
+        self.sent = self.body()
+        if not self.fault(self):
             self.pass_on()
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_any  # noqa: N815
 
     def pass_on(self, cut: int | None = None) -> None:
         """Let S3 answer; with ``cut``, only so many bytes of its answer arrive."""
-        upstream = http.client.HTTPConnection(self.server.s3, timeout=30)
-        upstream.request(self.command, self.path, self.body, dict(self.headers))
+        upstream = http.client.HTTPConnection(self.s3, timeout=30)
+        upstream.request(self.command, self.path, self.sent, dict(self.headers))
         answer = upstream.getresponse()
         content = answer.read()
         self.send_response(answer.status)
@@ -183,19 +177,12 @@ class Passing(BaseHTTPRequestHandler):
             self.connection.recv(1)
         self.close_connection = True
 
-    def log_message(self, *_: Any) -> None:
-        """Stay silent."""
-
 
 def between(job: Job, moto: str, fault: Fault, program: Sequence[str] = PROGRAM) -> Done:
     """Run a job of lines whose requests to S3 meet the faults."""
-    with Between(moto, fault) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with listening(partial(Passing, moto.removeprefix("http://"), fault)) as server:
         address = f"http://127.0.0.1:{server.server_port}"
-        try:
-            return job.run(*LINES, program=program, AWS_ENDPOINT_URL_S3=address, AWS_MAX_ATTEMPTS="2")
-        finally:
-            server.shutdown()
+        return job.run(*LINES, program=program, AWS_ENDPOINT_URL_S3=address, AWS_MAX_ATTEMPTS="2")
 
 
 LARGE = b"".join(b"%011d\n" % number for number in range(1_700_000))

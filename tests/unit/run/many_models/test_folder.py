@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto import mock_aws
 
+from support.transform_command import S3_SETTINGS
 from tfs_proxy.run.many_models.admission import bytes_on_disk
 from tfs_proxy.run.many_models.archives import (
     LocalArchives,
@@ -151,9 +152,8 @@ def test_a_place_that_is_no_folder_says_so(tmp_path: Path) -> None:
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A bucket with archives below and beside a prefix."""
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(variable, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    for variable, value in S3_SETTINGS.items():
+        monkeypatch.setenv(variable, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket=BUCKET)
