@@ -5,13 +5,13 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import grpc
 
-from attack.bombs import BOMBS, Bomb
+from attack.bombs import Bomb
 from attack.findings import Finding
 from attack.fronts import Front
 from attack.memory import Watch
@@ -20,7 +20,6 @@ from support.stack import Stack
 
 ALONE_MB = 1500
 TOGETHER_MB = 2 * ALONE_MB
-AT_ONCE = 100
 ANSWER_SECONDS = 120.0
 SMALL_SECONDS = 1.0
 MARGIN = 10
@@ -30,11 +29,8 @@ QUOTED_BYTES = 64
 FAULTS = frozenset({"500", "cut", "no answer", "UNKNOWN", "INTERNAL"})
 
 
-def alone(stack: Stack, bombs: Iterable[Bomb] = BOMBS) -> list[Finding]:
-    return [_thrown(stack, bomb, bomb.make()) for bomb in bombs]
-
-
-def _thrown(stack: Stack, bomb: Bomb, body: bytes) -> Finding:
+def alone(stack: Stack, bomb: Bomb) -> Finding:
+    body = bomb.make()
     began = time.monotonic()
     with Watch(stack.process.pid, ALONE_MB * STOP_FACTOR) as watch:
         answer = throw(stack, "invocations", body, bomb.headers)
@@ -68,7 +64,7 @@ def throw(
         return "cut"
 
 
-def together(stack: Stack, front: Front, bombs: Sequence[Bomb] = BOMBS, count: int = AT_ONCE) -> Finding:
+def together(stack: Stack, front: Front, bombs: Sequence[Bomb], count: int) -> Finding:
     """``count`` bombs at once, of all sorts, with small requests beside them."""
     posted = [bomb for bomb in bombs if not bomb.is_heavy]
     bodies = {bomb.name: bomb.make() for bomb in posted}

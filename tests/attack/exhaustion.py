@@ -27,13 +27,13 @@ STARTS = {
 }
 
 
-def slow_clients(front: Front, count: int = CROWD) -> list[Finding]:
-    """One line per way to be slow: while ``count`` clients are, others are answered."""
+def slow_clients(front: Front) -> list[Finding]:
+    """One line per way to be slow: while `CROWD` clients are, others are answered."""
     findings = []
     for name, start in STARTS.items():
         sent = start.replace("{post}", front.post).encode()
-        with crowd(front, count, sent) as held:
-            findings.append(_asked(f"{count} clients, {name}", front, f"{held} connected; "))
+        with crowd(front, CROWD, sent) as held:
+            findings.append(_asked(f"{CROWD} clients, {name}", front, f"{held} connected; "))
     return findings
 
 

@@ -71,7 +71,7 @@ def test_clients_that_leave_take_no_memory_along(fronts: dict[str, Front], name:
 
 @pytest.mark.parametrize("bomb", CHOSEN, ids=lambda bomb: bomb.name)
 def test_a_small_body_does_not_become_a_large_one(fronts: dict[str, Front], bomb: bombs.Bomb) -> None:
-    assert fallen(amplification.alone(fronts[FRONT].stack, [bomb])) == ""
+    assert fallen([amplification.alone(fronts[FRONT].stack, bomb)]) == ""
 
 
 def test_many_bombs_at_once_leave_room_for_small_requests(fronts: dict[str, Front]) -> None:
