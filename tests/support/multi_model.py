@@ -48,9 +48,9 @@ class MultiModelStack(Stack):
         headers = {"Content-Type": content_type}
         return self.ask("POST", f"/models/{name}/invoke", body, headers, LONG_SECONDS)
 
-    def target(self, path: str, body: bytes | str, content_type: str = "text/plain") -> Answer:
+    def target(self, path: str, body: bytes | str) -> Answer:
         """POST /invocations to the archive at ``path``, as boto3's TargetModel."""
-        headers = {"Content-Type": content_type, "X-Amzn-SageMaker-Target-Model": path}
+        headers = {"Content-Type": "text/plain", "X-Amzn-SageMaker-Target-Model": path}
         return self.ask("POST", "/invocations", body, headers, LONG_SECONDS)
 
     def answers(self, name: str, body: str) -> bool:

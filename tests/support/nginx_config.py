@@ -1,7 +1,6 @@
 """The text of nginx.conf for one archive, and the maps that decide about traces in it."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,28 +8,23 @@ from msgspec.structs import replace
 from support.deployments import deployment
 from tfs_proxy.run.nginx import config
 from tfs_proxy.settings.settings import Settings
-from tfs_proxy.values.deployment import Deployment, Doors, TraceSampling
+from tfs_proxy.values.deployment import Doors, TraceSampling
 from tfs_proxy.values.layout import Workspace
 
 SERVING = deployment(doors=Doors(rest_api=True))
 
 
-def nginx_config(
-    serving: Deployment = SERVING,
-    *,
-    traces: TraceSampling | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> str:
+def nginx_config(traces: TraceSampling | None = None) -> str:
     """The whole configuration for one archive."""
     workspace = Workspace(Path("/run/tfs"))
-    served = replace(serving, observation=replace(serving.observation, traces=traces))
+    served = replace(SERVING, observation=replace(SERVING.observation, traces=traces))
     proxy = config.ProxyConfig("0.0.0.0:8080", ("unix:web.sock",), workspace.control_socket, serving=served)
-    return config.config(proxy, Settings.from_env(dict(environ or {})), workspace)
+    return config.config(proxy, Settings.from_env({}), workspace)
 
 
 def trace_maps(sampling: TraceSampling) -> str:
     """The maps of ``$traced`` and ``$valid_traceparent``, for the http block."""
-    text = nginx_config(traces=sampling)
+    text = nginx_config(sampling)
     found = re.search(
         r'^ *(?:split_clients "\$request_id"|map "") \$trace_share .*?\$valid_traceparent \{.*?\n    \}',
         text,

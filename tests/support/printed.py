@@ -6,6 +6,7 @@ import threading
 from typing import IO
 
 READ_BYTES = 65536
+READ_SECONDS = 30.0
 
 
 class Printed:
@@ -28,9 +29,9 @@ class Printed:
             end = len(self._taken) if self._ended else self._taken.rfind(b"\n") + 1
             return self._taken[:end].decode(errors="replace")
 
-    def wait_for_end(self, seconds: float) -> bool:
+    def wait_for_end(self) -> bool:
         """Wait until nobody holds the pipe's other end; whether that came in time."""
-        self._thread.join(seconds)
+        self._thread.join(READ_SECONDS)
         return not self._thread.is_alive()
 
     def close(self) -> None:

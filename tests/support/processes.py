@@ -42,12 +42,12 @@ def _states(pid: int) -> str:
     return "".join(stat.rpartition(") ")[2][0] for stat in stats)
 
 
-def wait_until_ended(pids: Iterable[int], seconds: float = END_SECONDS) -> None:
+def wait_until_ended(pids: Iterable[int]) -> None:
     """Wait until none of these processes runs."""
     left = list(pids)
     wait_until(
         lambda: not any(map(is_running, left)),
-        seconds,
+        END_SECONDS,
         "all processes have ended",
         details=lambda: [pid for pid in left if is_running(pid)],
     )

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from support.printed import Printed
+from support.printed import READ_SECONDS, Printed
 from support.waiting import PAUSE_SECONDS, wait_until
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
-READ_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 
 Outcome = TypeVar("Outcome")
@@ -164,13 +163,13 @@ class RunningProcess(Running):
         """Its exit status in words, or None as long as it runs."""
         if self.process.poll() is None:
             return None
-        self._printed.wait_for_end(READ_SECONDS)
+        self._printed.wait_for_end()
         return f"ended with {self.process.returncode}"
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = STOP_SECONDS) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Signal it and wait; its exit status."""
         self.process.send_signal(number)
-        return self.wait(seconds)
+        return self.wait(STOP_SECONDS)
 
     def wait(self, seconds: float = START_SECONDS) -> int:
         """Wait for its end, and for the last that it printed; its exit status."""
@@ -179,7 +178,7 @@ class RunningProcess(Running):
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"did not end within {seconds} s:\n{self.log}") from None
-        self._printed.wait_for_end(READ_SECONDS)
+        self._printed.wait_for_end()
         return status
 
     def close(self) -> None:
@@ -193,5 +192,5 @@ class RunningProcess(Running):
         """End it at once, and leave nothing behind."""
         self.process.kill()
         self.process.wait()
-        assert self._printed.wait_for_end(READ_SECONDS), "a process of the run still holds its output"
+        assert self._printed.wait_for_end(), "a process of the run still holds its output"
         self._printed.close()

@@ -13,11 +13,9 @@ def tensor(dtype: str, *sizes: int | None) -> TensorSpec:
     return TensorSpec("", dtype, sizes)
 
 
-def write_signature_model(
-    folder: Path, inputs: Specs, outputs: Specs, name: str = DEFAULT_SIGNATURE, method: str = PREDICT_METHOD
-) -> Path:
+def write_signature_model(folder: Path, inputs: Specs, outputs: Specs, name: str = DEFAULT_SIGNATURE) -> Path:
     """``folder/saved_model.pb`` with one signature; the folder."""
-    signature = SignatureDef(method_name=method)
+    signature = SignatureDef(method_name=PREDICT_METHOD)
     for specs, infos in ((inputs, signature.inputs), (outputs, signature.outputs)):
         for alias, spec in specs.items():
             infos[alias].CopyFrom(_info(alias, spec))

@@ -74,29 +74,27 @@ def test_the_graphs_own_shapes_count_where_signatures_tell_none(
         for info in (*signature.inputs.values(), *signature.outputs.values()):
             info.ClearField("tensor_shape")
     file.write_bytes(saved.SerializeToString())
-    base = target
-    server = serve(base, name="m")
-    image = [[[0.5]] * 8] * 8
+    server = serve(target, name="m")
 
     assert b"tensor_shape" not in ask(server, "/v1/models/m/metadata")[1]
-    assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
-    for instances in ([1.0], image, [[image]]):
+    refuses_wrong_ranks(server)
+
+
+def refuses_wrong_ranks(server: EmbeddedServer) -> None:
+    """Images are answered, and what has another rank is a 400 that does not end the server."""
+    image = [[[0.5]] * 8] * 8
+    for instances in ([1.0], [[1.0, 2.0]], image, [[image]]):
         status, body, _ = ask(server, PREDICT, {"instances": instances})
         assert status == 400, body
+        assert "error" in json.loads(body)
+    assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
     assert server.process.poll() is None
 
 
 def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(server: EmbeddedServer) -> None:
     """oneDNN's kernels would end the process, and so would XLA's where a size of the model's is nought."""
-    image = [[[0.5]] * 8] * 8
-
-    for instances in ([1.0], [[1.0, 2.0]], image, [[image]]):
-        status, body, _ = ask(server, PREDICT, {"instances": instances})
-        assert status == 400, body
-        assert "error" in json.loads(body)
+    refuses_wrong_ranks(server)
     assert ask(server, PREDICT, {"inputs": []})[0] == 400
-    assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
-    assert server.process.poll() is None
     channels = {"signature_name": "grouped", "instances": [[[[1.0] * 6] * 8] * 8]}
     nothing = {"signature_name": "grouped", "instances": [[[[]] * 8] * 8]}
     assert ask(server, PREDICT, channels)[0] == 200

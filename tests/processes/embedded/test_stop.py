@@ -38,9 +38,10 @@ def wait_until_it_refuses(server: EmbeddedServer) -> None:
     server.wait_until(lambda: not server.state("any"), "it refuses requests")
 
 
-def marking(mark: str) -> bytes:
-    """A request for the model `gate` over gRPC."""
-    return request_bytes(model_spec("gate"), {"mark": np.array([mark.encode()], object)})
+def begin(channel: grpc.Channel, mark: str) -> Any:
+    """Ask the model `gate` over gRPC, and wait for nothing."""
+    message = request_bytes(model_spec("gate"), {"mark": np.array([mark.encode()], object)})
+    return channel.unary_unary(PREDICT).future(message, timeout=60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -55,7 +56,7 @@ def test_a_signal_lets_requests_in_flight_finish(
         gate(tmp_path / "gate") as held,
     ):
         running = pool.submit(over_rest, server, held.mark("rest"))
-        called = channel.unary_unary(PREDICT).future(marking(held.mark("grpc")), timeout=60)
+        called = begin(channel, held.mark("grpc"))
         held.wait_for(2)
         server.process.send_signal(number)
         wait_until_it_refuses(server)
@@ -69,7 +70,7 @@ def test_two_signals_at_once_are_one(tmp_path: Path, serve: Serve) -> None:
     """`timeout`, and a shell that passes Ctrl-C on, send one to the process and one to its group."""
     server = serve("gate")
     with grpc.insecure_channel(server.grpc) as channel, gate(tmp_path / "gate") as held:
-        called = channel.unary_unary(PREDICT).future(marking(held.mark()), timeout=60)
+        called = begin(channel, held.mark())
         held.wait_for()
         for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
             server.process.send_signal(number)
@@ -79,7 +80,7 @@ def test_two_signals_at_once_are_one(tmp_path: Path, serve: Serve) -> None:
     assert server.wait(ENDS_WITHIN_SECONDS) == 0
 
 
-def end_by_two_signals(server: EmbeddedServer, within_seconds: float) -> None:
+def end_by_two_signals(server: EmbeddedServer) -> None:
     """SIGTERM does not end it; with SIGINT it does, with 0."""
     server.process.terminate()
     wait_until_it_refuses(server)
@@ -91,9 +92,7 @@ def end_by_two_signals(server: EmbeddedServer, within_seconds: float) -> None:
         return server.process.poll() is not None
 
     # Signals that come within a moment count as one, so they are sent until one counts.
-    wait_until(
-        has_ended, within_seconds, "a second signal ends the server", details=lambda: server.log, pause=0.5
-    )
+    wait_until(has_ended, 30, "a second signal ends the server", details=lambda: server.log, pause=0.5)
     assert server.wait() == 0
 
 
@@ -117,7 +116,7 @@ def test_a_second_signal_waits_for_nobody(serve: Serve) -> None:
         begun = channel.stream_unary(PREDICT).future(never(), timeout=60)
         # Behind the call that has begun, on the same connection.
         channel.unary_unary(PREDICT)(whole, timeout=60)
-        end_by_two_signals(server, 30)
+        end_by_two_signals(server)
         assert begun.exception() is not None
         released.set()
 
@@ -129,9 +128,9 @@ def test_a_second_signal_waits_for_no_computation(tmp_path: Path, serve: Serve) 
         head = f"POST /v1/models/gate:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", server.rest_port)) as connection:
             connection.sendall(head.encode() + body)
-            called = channel.unary_unary(PREDICT).future(marking(held.mark("grpc")), timeout=60)
+            called = begin(channel, held.mark("grpc"))
             held.wait_for(2)
-            end_by_two_signals(server, 30)
+            end_by_two_signals(server)
             assert called.exception() is not None
 
 
@@ -159,7 +158,7 @@ def timed_out_over_rest(server: EmbeddedServer, held: Gate) -> None:
 def cancelled_over_grpc(server: EmbeddedServer, held: Gate) -> None:
     """A call that its caller has given up while TensorFlow still computes."""
     with grpc.insecure_channel(server.grpc) as channel:
-        called = channel.unary_unary(PREDICT).future(marking(held.mark()), timeout=60)
+        called = begin(channel, held.mark())
         held.wait_for()
         called.cancel()
 

@@ -85,6 +85,15 @@ def run(tmp_path: Path) -> Iterator[Run]:
     made.lifecycle.close()
 
 
+def has_ended(run: Run, code: GrpcCode, message: str) -> None:
+    """Let loads go on: the second version ends with an error, and the first one serves."""
+    run.loads.gate.set()
+    eventually(lambda: run.states()[2] is VersionState.END)
+    newest, _ = run.catalog.statuses("m")
+    assert (newest.code, newest.message) == (code, message)
+    assert run.serves(1)
+
+
 def test_a_failed_load_is_retried_and_told_once_no_try_is_left(run: Run) -> None:
     """Until then it is loading and all is well; then it has ended with its error, and the old version serves."""
     run.add(1)
@@ -98,11 +107,7 @@ def test_a_failed_load_is_retried_and_told_once_no_try_is_left(run: Run) -> None
     eventually(lambda: len(run.loads.attempts) == 3)
     newest, _ = run.catalog.statuses("m")
     assert (newest.state, newest.code, newest.message) == (VersionState.LOADING, GrpcCode.OK, "")
-    run.loads.gate.set()
-    eventually(lambda: run.states()[2] is VersionState.END)
-    newest, _ = run.catalog.statuses("m")
-    assert (newest.code, newest.message) == (GrpcCode.NOT_FOUND, "no model in version 2")
-    assert run.serves(1)
+    has_ended(run, GrpcCode.NOT_FOUND, "no model in version 2")
     run.lifecycle.poll()
     time.sleep(0.05)
     assert run.loads.attempts.count(("m", 2)) == 2
@@ -132,11 +137,7 @@ def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
     eventually(lambda: run.loads.attempts == [("m", 1), ("m", 2)])
     (run.base / "2").rmdir()
     run.lifecycle.poll()
-    run.loads.gate.set()
-    eventually(lambda: run.states()[2] is VersionState.END)
-    newest, _ = run.catalog.statuses("m")
-    assert (newest.code, newest.message) == (GrpcCode.CANCELLED, "Loading of servable cancelled")
-    assert run.serves(1)
+    has_ended(run, GrpcCode.CANCELLED, "Loading of servable cancelled")
     assert run.loads.backends["m", 2].closed
 
 

@@ -9,9 +9,9 @@ from tfs_proxy.model.extract import appear_at_sagemaker_folder
 from tfs_proxy.values.errors import DiscoveryError
 
 
-def saved_model(folder: Path, name: str = "saved_model.pb") -> Path:
+def saved_model(folder: Path) -> Path:
     (folder / "variables").mkdir(parents=True)
-    (folder / name).touch()
+    (folder / "saved_model.pb").touch()
     return folder
 
 

@@ -45,8 +45,8 @@ nv.inference.count 7 1700000000000
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
-def families(texts: dict[str, str], accept: str | None = None, label: str = "server") -> list[Metric]:
-    body = expose([], accept, merged(texts, label)).body.decode()
+def families(texts: dict[str, str], accept: str | None = None) -> list[Metric]:
+    body = expose([], accept, merged(texts, "server")).body.decode()
     return list(read_open_metrics(body) if accept else text_string_to_metric_families(body))  # type: ignore[no-untyped-call]
 
 

@@ -30,14 +30,13 @@ def plan(
     layout: ModelLayout,
     *,
     pip: bool = True,
-    uv: str | None = None,
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> Install | None:
     settings = Settings.from_env(environ, Resources(2))
     workspace = Workspace(Path("/run"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda _: object() if pip else None)
-        patch.setattr(shutil, "which", lambda _: uv)
+        patch.setattr(shutil, "which", lambda _: None)
         return plan_install(layout, workspace, settings, environ)
 
 

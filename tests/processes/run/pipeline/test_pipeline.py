@@ -62,20 +62,18 @@ def transform_fn(model, data, content_type, accept, context):
 LIMITS = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
 
 
-def archives(folder: Path, count: int = 2, script: str = TOLD) -> list[str]:
-    """As many stages of one script."""
-    names = [folder / f"part-{number}.tar.gz" for number in range(1, count + 1)]
-    return [str(pack(name, {"code/inference.py": script})) for name in names]
+def archives(folder: Path) -> list[str]:
+    """Two stages of one script."""
+    names = [folder / f"part-{number}.tar.gz" for number in (1, 2)]
+    return [str(pack(name, {"code/inference.py": TOLD})) for name in names]
 
 
 @contextlib.contextmanager
-def pipeline(
-    folder: Path, *words: str, count: int = 2, env: Mapping[str, str] | None = None
-) -> Iterator[Stack]:
+def pipeline(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[Stack]:
     """A pipeline of stages that do what a body orders, stopped at the end."""
-    numbers = [word for number in range(1, count + 1) for word in ("--env", f"{number}:STAGE={number}")]
+    numbers = [word for number in (1, 2) for word in ("--env", f"{number}:STAGE={number}")]
     light = {"SAGEMAKER_GUNICORN_WORKERS": "1", **without_nginx(), **(env or {})}
-    stack = Stack(*archives(folder, count), *numbers, *words, env=light)
+    stack = Stack(*archives(folder), *numbers, *words, env=light)
     try:
         stack.wait_ready()
         yield stack

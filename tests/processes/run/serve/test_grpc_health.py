@@ -42,10 +42,10 @@ def health(channel: grpc.Channel, service: str = "") -> str:
     return str(HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
-def statuses(channel: grpc.Channel, service: str = "") -> tuple[list[str], Thread]:
+def statuses(channel: grpc.Channel) -> tuple[list[str], Thread]:
     """What a watch is told, as it comes, and the thread that ends with it."""
     told: list[str] = []
-    stream: Any = HealthStub(channel).Watch(HealthCheckRequest(service=service))
+    stream: Any = HealthStub(channel).Watch(HealthCheckRequest())
 
     def read() -> None:
         with contextlib.suppress(grpc.RpcError):

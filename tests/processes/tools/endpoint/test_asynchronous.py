@@ -49,18 +49,18 @@ def endpoint(s3: "S3Client", container: RemoteContainer, folder: Path) -> Iterat
         "objects": {**IN_S3, "NotificationConfig": {"SuccessTopic": TOPIC}},
         "files": {"S3OutputPath": "out"},
     }
-    configs: list[dict[str, Any]] = [
-        {"EndpointConfigName": name, "AsyncInferenceConfig": {"OutputConfig": output}}
-        for name, output in outputs.items()
-    ]
-    configs.append({"EndpointConfigName": "direct"})
+    configs: dict[str, Any] = {
+        name: {"AsyncInferenceConfig": {"OutputConfig": output}} for name, output in outputs.items()
+    }
+    configs["direct"] = {}
+    variants = [variant("v", "m")]
     content = {
         "CreateModel": {"ModelName": "m", **of_image(container.address)},
-        "CreateEndpointConfig": [{**config, "ProductionVariants": [variant("v", "m")]} for config in configs],
-        "CreateEndpoint": [
-            {"EndpointName": config["EndpointConfigName"], "EndpointConfigName": config["EndpointConfigName"]}
-            for config in configs
+        "CreateEndpointConfig": [
+            {"EndpointConfigName": name, "ProductionVariants": variants, **config}
+            for name, config in configs.items()
         ],
+        "CreateEndpoint": [{"EndpointName": name, "EndpointConfigName": name} for name in configs],
     }
     with running_endpoint(folder, content) as running:
         yield running

@@ -81,6 +81,14 @@ def client(endpoint: Endpoint, echo: str) -> Any:
     return client
 
 
+def create_script_model(endpoint: Endpoint, folder: Path, script: str, **more: object) -> None:
+    """The model ``m``, which is a script."""
+    archive = script_model(folder / "model.tar.gz", script)
+    endpoint.control_plane.create_model(
+        ModelName="m", PrimaryContainer={"ModelDataUrl": str(archive), **more}
+    )
+
+
 def status_of(client: Any, name: str) -> str:
     return str(client.describe_transform_job(TransformJobName=name)["TransformJobStatus"])
 
@@ -130,8 +138,7 @@ def test_job_whose_processes_are_killed_fails_and_the_next_goes_on(
     endpoint: Endpoint, program: str, reason: str, tmp_path: Path
 ) -> None:
     """Its finished objects stay, none is half there, and the processes of the job are gone."""
-    archive = script_model(tmp_path / "model.tar.gz", SLOW_SCRIPT)
-    endpoint.control_plane.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": str(archive)})
+    create_script_model(endpoint, tmp_path, SLOW_SCRIPT)
     source = written(tmp_path / "in", **{f"f{number}": f"{number}\n" for number in range(9)})
     asked = job_request("killed", source, tmp_path / "out")
     endpoint.control_plane.create_transform_job(**asked)
@@ -264,9 +271,8 @@ def test_log_of_a_job_is_read_page_by_page(endpoint: Endpoint, tmp_path: Path) -
 
 def test_container_gets_the_variables_of_a_batch_job(endpoint: Endpoint, tmp_path: Path) -> None:
     """And those of the job's Environment, which win over the model's."""
-    archive = script_model(tmp_path / "model.tar.gz", ENVIRONMENT_SCRIPT)
-    container = {"ModelDataUrl": str(archive), "Environment": {"MINE": "model's", "OF_MODEL": "yes"}}
-    endpoint.control_plane.create_model(ModelName="m", PrimaryContainer=container)
+    variables = {"MINE": "model's", "OF_MODEL": "yes"}
+    create_script_model(endpoint, tmp_path, ENVIRONMENT_SCRIPT, Environment=variables)
     source = written(tmp_path / "in", a="1\n")
 
     more = {"BatchStrategy": "SingleRecord", "MaxPayloadInMB": 2, "Environment": {"MINE": "job's"}}
@@ -284,8 +290,7 @@ def test_container_gets_the_variables_of_a_batch_job(endpoint: Endpoint, tmp_pat
 
 def test_joined_output_is_what_sagemaker_writes(endpoint: Endpoint, tmp_path: Path) -> None:
     """Without the header that `tfs-proxy transform` gives it."""
-    archive = script_model(tmp_path / "model.tar.gz", WITHOUT_HEADER)
-    endpoint.control_plane.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": str(archive)})
+    create_script_model(endpoint, tmp_path, WITHOUT_HEADER)
     output = {"S3OutputPath": str(tmp_path / "out"), "Accept": "text/csv", "AssembleWith": "Line"}
     asked = job_request(
         "j",

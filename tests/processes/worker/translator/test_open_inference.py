@@ -117,9 +117,9 @@ def test_large_tensors_and_wrong_ones(channel: grpc.Channel) -> None:
     assert refusal(lambda: infer(channel, asking([1.0], model_version="7")))[0] == "NOT_FOUND"
 
 
-def counts(stack: Stack, labels: dict[str, str], wanted: float, name: str = CALLS) -> bool:
+def counts(stack: Stack, labels: dict[str, str], wanted: float) -> bool:
     """Whether so many calls of these labels have been counted."""
-    return scrape(stack).total(name, **labels) == wanted
+    return scrape(stack).total(CALLS, **labels) == wanted
 
 
 def test_calls_count_by_method(single: Stack, channel: grpc.Channel) -> None:

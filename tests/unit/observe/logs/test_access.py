@@ -9,10 +9,8 @@ from tfs_proxy.observe.request_record import CONVERT, RequestRecord
 from tfs_proxy.settings.parsers import access_log
 
 
-def line(
-    status: int = 200, seconds: float = 0.01, path: str = "/invocations", request_id: str = "x"
-) -> RequestLine:
-    return RequestLine(FinishedRequest("POST", status, seconds, path), request_id)
+def line(status: int = 200, seconds: float = 0.01, path: str = "/invocations") -> RequestLine:
+    return RequestLine(FinishedRequest("POST", status, seconds, path), "x")
 
 
 @pytest.mark.parametrize(

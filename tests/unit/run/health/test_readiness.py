@@ -136,8 +136,8 @@ def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: b
     assert missing is None if answers_grpc else "does not answer" in str(missing)
 
 
-def hanging(pid: int = 1, *, full: bool = False, stuck: int = 1) -> WorkerState:
-    return serving(pid, line="inference.py:3 in handler", hangs=True, full=full, stuck=stuck)
+def hanging(pid: int) -> WorkerState:
+    return serving(pid, line="inference.py:3 in handler", hangs=True, stuck=1)
 
 
 def test_a_worker_that_hangs_leaves_once_another_serves() -> None:

@@ -51,9 +51,9 @@ class Stages:
         return self.ask("POST", "/invocations", headers)
 
 
-def appends(text: bytes, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Answer:
+def appends(text: bytes, status: int = 200) -> Answer:
     """A stage that appends ``text`` to the body."""
-    return lambda body, _: HttpResponse(status, body + text, {"Content-Type": "text/plain", **headers})
+    return lambda body, _: HttpResponse(status, body + text, {"Content-Type": "text/plain"})
 
 
 def raises(error: UpstreamError) -> Answer:
