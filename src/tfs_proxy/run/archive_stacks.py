@@ -24,7 +24,7 @@ from tfs_proxy.run.process import ChildProcess
 from tfs_proxy.run.readiness import Readiness
 from tfs_proxy.run.reloading import Reloading
 from tfs_proxy.run.run import Run, RunHost, Stacks, Versions
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, last_seconds
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.stack import Stack, StackHost
 from tfs_proxy.run.stack_children import StackChildren
@@ -180,13 +180,12 @@ class ArchiveStacks(Stacks):
     async def stop(self, deadline: float) -> None:
         """Ends the workers, former stacks, and then the model servers."""
         await self.current.children.stop_workers(deadline - time.monotonic())
-        last_seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
         if self._ending:
-            await asyncio.wait(self._ending.values(), timeout=last_seconds)
+            await asyncio.wait(self._ending.values(), timeout=last_seconds(deadline))
         for stack in self._ending:
             stack.children.kill_workers()
         await asyncio.gather(*self._ending.values())
-        await self.current.servers.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await self.current.servers.stop(last_seconds(deadline))
         self.current.close()
 
     def all_children(self) -> Iterator[ChildProcess]:
@@ -212,7 +211,8 @@ class ArchiveStacks(Stacks):
             prepared = await stack.open_archive(before.prepared)
             if not await stack.adopt(prepared, before):
                 ending = [task for each, task in self._ending.items() if each.servers is not before.servers]
-                await asyncio.gather(*ending)  # memory and ports are for two
+                if ending:  # memory and ports are for two; a load that is given up ends no drain
+                    await asyncio.wait(ending)
             planned = await stack.make_plan(prepared)
             if before.deployment is not None:
                 by_users = stack.code_of_users is not None

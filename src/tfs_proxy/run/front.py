@@ -14,7 +14,7 @@ from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.nginx.many_models import MultiModelRoutes
 from tfs_proxy.run.nginx.proxy import RELOAD_SECONDS, NginxProxy
 from tfs_proxy.run.process import Backoff, ChildProcess, Children, Deaths, ProcessSpec, Tick
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.run_loop import last_seconds
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.settings.worker_environment import TranslatorOptions, written
 from tfs_proxy.values.deployment import BY_SCRIPT, OFF, Deployment
@@ -111,9 +111,8 @@ class Front(Children):
         program = nginx.program(self._settings)
         if program is not None:
             if kind == ONE_ARCHIVE:
-                ports = self._settings.safe_port_range
-                count = self._settings.instance_count
-                self.web = (sockets.web_listener(ports, count),)
+                servers = self._settings.instance_count * (2 if self._settings.reload else 1)
+                self.web = (sockets.web_listener(self._settings.safe_port_range, servers),)
             self._proxy = NginxProxy(
                 program, self._settings, self._workspace, self._listeners, self.web, kind, many_models
             )
@@ -221,7 +220,7 @@ class Front(Children):
         if self.nginx is not None:
             await self.nginx.stop(deadline - time.monotonic())
         if self.translator is not None:
-            await self.translator.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+            await self.translator.stop(last_seconds(deadline))
 
     def close(self) -> None:
         for listener in self.web:

@@ -18,6 +18,11 @@ LAST_STEPS_SECONDS = 3.0
 """For processes that get no more requests to end, also if the time to stop is over."""
 
 
+def last_seconds(deadline: float) -> float:
+    """Seconds that such processes have, until ``deadline`` of `time.monotonic` or for their last steps."""
+    return max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+
+
 COUNTED_SECONDS = 0.2
 """From the end of the time to stop until processes are killed: requests in flight are counted meanwhile."""
 

@@ -16,7 +16,6 @@ from tfs_proxy.model.report.prepare import Prepared
 from tfs_proxy.run.control_api import Answer, ControlApi
 from tfs_proxy.run.host.sockets import Listener
 from tfs_proxy.run.model_servers import ArchiveServers, ModelServers
-from tfs_proxy.run.nginx import config as nginx
 from tfs_proxy.run.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.run.plan import HostResources, ProcessPlan
 from tfs_proxy.run.process import Spawn, Tick, spawn
@@ -249,7 +248,7 @@ class Stack:
             paths,
             environ,
             self._host.run.records.log,
-            behind_nginx=nginx.program(self.settings) is not None,
+            behind_nginx=self._host.run.front.behind_nginx,
         )
         self._workers_began = time.monotonic()
         replaced = () if self.packages is None else self.packages.replaced

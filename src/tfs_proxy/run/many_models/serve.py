@@ -5,7 +5,6 @@ POST /models -> api -> models -> model -> model_stack -> run.stack
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Collection, Iterator
 from typing import Final
 
@@ -40,7 +39,7 @@ from tfs_proxy.run.programs import gunicorn
 from tfs_proxy.run.programs.zygote import Zygote
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run import Run, RunHost, Stacks, Versions
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.run_loop import last_seconds
 from tfs_proxy.run.scraping import OutsideMetrics
 from tfs_proxy.run.stack_children import StackChildren
 from tfs_proxy.settings.parsers import check_ports
@@ -264,8 +263,8 @@ class ManyModels(Stacks):
     async def stop(self, deadline: float) -> None:
         """Unloads all models, and ends what they share."""
         await self._registry.close(deadline)
-        await self.children.stop_workers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-        await self._servers.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await self.children.stop_workers(last_seconds(deadline))
+        await self._servers.stop(last_seconds(deadline))
         self._listener.close()
         await self._zygote.stop()
 

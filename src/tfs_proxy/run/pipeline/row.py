@@ -21,7 +21,7 @@ from tfs_proxy.run.pipeline.stage import Stage, StageOrder, line_text, planned, 
 from tfs_proxy.run.process import ChildProcess, Children, Deaths
 from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.run.run import Run, RunHost, Stacks
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.run.run_loop import last_seconds
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import ProcessGaveUp, SettingsError, StopServing
 from tfs_proxy.values.resources import CONCURRENCY
@@ -133,8 +133,9 @@ class Row(Stacks):
     async def stop(self, deadline: float) -> None:
         """Ends all stages at once, and sums up the requests of each if there could be any."""
         await self._without_nginx.drain(deadline - time.monotonic())
-        seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
-        await asyncio.gather(*(child.stop(seconds) for child in self._children.in_start_order()))
+        await asyncio.gather(
+            *(child.stop(last_seconds(deadline)) for child in self._children.in_start_order())
+        )
         for stage in self._stages:
             stage.close()
             if self._endpoint.is_ready:

@@ -20,7 +20,7 @@ from tfs_proxy.run.guarded import guard_of, guarded
 from tfs_proxy.run.host import sockets
 from tfs_proxy.run.host.sockets import Listeners
 from tfs_proxy.run.host.workspace import run_workspace
-from tfs_proxy.run.run_loop import LAST_STEPS_SECONDS, RunLoop
+from tfs_proxy.run.run_loop import RunLoop, last_seconds
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.tools.endpoint.asynchronous import AsyncQueues
 from tfs_proxy.tools.endpoint.aws_api import AwsError, answer_to
@@ -165,9 +165,8 @@ class EndpointRun:
             listener.close()
 
     async def _stop_all(self, deadline: float) -> None:
-        seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
-        await asyncio.gather(self._jobs.stop(), self._server.drain(seconds))
-        await self._queues.close(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        await asyncio.gather(self._jobs.stop(), self._server.drain(last_seconds(deadline)))
+        await self._queues.close(last_seconds(deadline))
         await self._hosting.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 

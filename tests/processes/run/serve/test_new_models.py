@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import boto3
 import grpc
 import pytest
 
+from support import gates
 from support.archives import (
     SAVED_MODEL,
     pack,
@@ -21,6 +23,7 @@ from support.following import Serve, add_version, answer, answers, script
 from support.gates import Gate
 from support.grpc_calls import hold, ones, predict
 from support.load_generator import load
+from support.ports import free_range
 from support.scraping import scrape
 from support.stack import Stack, ended, serving
 from support.transform_command import S3_SETTINGS, s3_server
@@ -53,7 +56,8 @@ def wait_for_one_generation(stack: Stack) -> None:
 
 def test_versions_come_and_go_under_load_and_no_request_fails(serve: Serve, folder: Path) -> None:
     """A second version with a changed script, and the first removed: what is told of the run follows."""
-    stack = serve(folder, "--reload")
+    low = free_range(4)
+    stack = serve(folder, "--reload", SAGEMAKER_SAFE_PORT_RANGE=f"{low}-{low + 3}")
     assert answer(stack) == "first"
     with load(stack.port) as sending:
         (folder / "code" / "inference.py").write_text(script("second"))
@@ -208,6 +212,25 @@ def test_a_stop_while_a_new_version_loads_ends_both(serve: Serve, folder: Path, 
     assert stack.stop() == 0
 
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_a_change_while_a_load_waits_for_a_former_stack_is_loaded(
+    serve: Serve, folder: Path, tmp_path: Path
+) -> None:
+    """A request keeps the first stack from ending, the load of the third waits for it, and gives way to the fourth."""
+    holds = f"{gates.SCRIPT}\ndef handler(data, context):\n    hold(data.read().decode())\n"
+    (folder / "code" / "inference.py").write_text(holds)
+    stack = serve(folder, "--reload")
+    with ThreadPoolExecutor(1) as pool, gates.gate(tmp_path / "gate") as shut:
+        pool.submit(stack.invoke, shut.mark(), "text/plain")
+        shut.wait_for()
+        for version in (2, 3, 4):
+            add_version(folder, version)
+            stack.wait_until(partial(has_lines, stack, "changed: loading", version - 1), "it is taken up")
+            if version == 2:
+                stack.wait_until(partial(serves, stack, 1, 2), "the second stack serves")
+
+    stack.wait_until(partial(serves, stack, 1, 2, 3, 4), "all versions are there")
 
 
 @pytest.mark.slow
