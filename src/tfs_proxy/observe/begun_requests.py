@@ -88,6 +88,11 @@ def under_way(notes: Path) -> int:
     return _read(notes)[::NOTE_BYTES].count(BEGUN)
 
 
+def all_under_way(folder: Path) -> int:
+    """Number of requests in flight by the notes of all workers that live."""
+    return sum(under_way(notes) for notes in folder.glob("*") if not has_ended(int(notes.name)))
+
+
 def _read(notes: Path) -> bytes:
     try:
         return notes.read_bytes()

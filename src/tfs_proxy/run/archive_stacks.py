@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator
 
 from tfs_proxy.model.report.first_request import picture_request, ready_line
-from tfs_proxy.observe.begun_requests import under_way
+from tfs_proxy.observe.begun_requests import all_under_way
 from tfs_proxy.observe.request_counts import KnownModels
 from tfs_proxy.run.control_api import ControlApi, served_models
 from tfs_proxy.run.host.sockets import Listeners
@@ -131,7 +131,7 @@ class ArchiveStacks(Stacks):
         await self.control_api.stand_in(self._front.web, count)
 
     def in_flight(self) -> int:
-        return sum(map(under_way, self._host.workspace.journal.iterdir()))
+        return all_under_way(self._host.workspace.journal)
 
     async def start(self) -> str:
         """Starts the first stack; returns the line with its address once it is ready."""

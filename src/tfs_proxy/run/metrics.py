@@ -9,11 +9,10 @@ from typing import Protocol
 
 from tfs_proxy import __version__
 from tfs_proxy.observe import catalogue
-from tfs_proxy.observe.begun_requests import under_way
+from tfs_proxy.observe.begun_requests import all_under_way, under_way
 from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
 from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
 from tfs_proxy.run.front import Front
-from tfs_proxy.run.host.processes import child_pids
 from tfs_proxy.run.process import ProcessState
 from tfs_proxy.run.readiness import RUN_STATES, StartSteps
 from tfs_proxy.run.stack_children import StackChildren
@@ -60,13 +59,11 @@ class RunMetrics:
 
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         """All metrics now, for a scrape with these headers."""
-        workers = self._measured.children.workers
         by_nginx = headers.get(IN_FLIGHT.lower(), "")
-        pids = child_pids(workers.pid) if workers is not None and workers.pid else ()
         if self._front is not None and by_nginx.isdecimal():
             count = self._front.in_flight(int(by_nginx))
         else:
-            count = self._under_way(pids)
+            count = all_under_way(self._journals)
         readiness = self._measured.children.readiness
         captured = readiness.heartbeats.counts
         steps = (self._steps or readiness.steps).seconds()
@@ -143,9 +140,7 @@ class RunMetrics:
             yield MeasuredMetric(catalogue.SCRIPT_HEALTHY, {(heartbeats.model,): float(not unhealthy)})
         if threads_each is not None:
             yield MeasuredMetric(catalogue.WORKER_THREADS, {(): heartbeats.wanted * threads_each})
-            yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): self._under_way(alive)})
+            busy = sum(under_way(self._journals / str(pid)) for pid in alive)
+            yield MeasuredMetric(catalogue.WORKER_THREADS_BUSY, {(): busy})
             stuck = sum(state.stuck for state in alive.values())
             yield MeasuredMetric(catalogue.WORKER_THREADS_STUCK, {(): stuck})
-
-    def _under_way(self, pids: Iterable[int]) -> int:
-        return sum(under_way(self._journals / str(pid)) for pid in pids)

@@ -136,7 +136,7 @@ def test_another_sigterm_changes_nothing(tmp_path: Path, nginx: str) -> None:
 
 @pytest.mark.parametrize("nginx", ["true", "false"])
 def test_requests_that_the_time_was_too_short_for_are_counted(tmp_path: Path, nginx: str) -> None:
-    """The log's last line says how many, and the exit status tells it from a stop that lost none."""
+    """The log's last line says how many, without one of a worker that has died, and the exit status tells so."""
     env = {"TFS_PROXY_STOP_SECONDS": "0.7", "TFS_PROXY_NGINX": nginx, "SAGEMAKER_GUNICORN_THREADS": "4"}
     with (
         serving(*stand_in_words(tmp_path, SLOW), env=env) as stack,
@@ -146,8 +146,12 @@ def test_requests_that_the_time_was_too_short_for_are_counted(tmp_path: Path, ng
     ):
         idle.request("GET", "/ping")
         assert idle.getresponse().read() == b""
+        lost = pool.submit(stack.invoke, held.mark("lost"), "text/plain")
+        held.wait_for()
+        os.kill(stack.workers()[0], signal.SIGKILL)
+        assert was_cut_off(lost)
         slow = [pool.submit(stack.invoke, held.mark(str(number)), "text/plain") for number in range(3)]
-        held.wait_for(3)
+        held.wait_for(4)
 
         assert stack.stop() == 7
         assert all(map(was_cut_off, slow))
