@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tfs_proxy.observe.begun_requests import under_way
+from tfs_proxy.observe.begun_requests import all_under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.run.host.sockets import unbound
@@ -117,10 +117,7 @@ class ModelStack(Stack):
     @property
     def in_use(self) -> bool:
         """True if a worker is answering a request."""
-        alive = self.readiness.heartbeats.alive
-        return is_path_locked(self.workspace.deployment) or any(
-            under_way(self.workspace.journal / str(pid)) for pid in alive
-        )
+        return is_path_locked(self.workspace.deployment) or all_under_way(self.workspace.journal) > 0
 
     @property
     def memory_bytes(self) -> int:
@@ -218,7 +215,7 @@ class ModelStacks:
         self._stacks: set[ModelStack] = set()
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
-        self._served: dict[str, Collection[str]] = {}
+        self._served: dict[str, frozenset[str]] = {}
         self._served_counts: Counter[str] = Counter()
         self._looked_at = time.monotonic()
         for folder in (GATES, FAST, COMMON_WORKSPACES, STACKS):
@@ -269,6 +266,8 @@ class ModelStacks:
         for other in self._stacks - {stack}:
             for name in other.names & stack.names:
                 raise NameTaken(f"model {stack.name} can't be loaded: {name} is a name of {other.name}")
+        for gone in self._served.get(stack.name, stack.names) - stack.names:  # of another archive
+            self._records.forget(gone)
         self._served[stack.name] = stack.names
         if self._records.counts.models is not None:
             for name in stack.names:

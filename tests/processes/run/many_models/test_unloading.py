@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from support import gates
-from support.archives import NEEDS_NGINX
+from support.archives import NEEDS_NGINX, pack
 from support.gates import gate
 from support.multi_model import MultiModelStack, saying, script_model, serving_many
 from support.processes import descendants, wait_until_ended
+from support.scraping import scrape
 
 pytestmark = [pytest.mark.tensorflow, NEEDS_NGINX]
 HELD_SECONDS = 0.5
@@ -84,6 +85,30 @@ def test_requests_in_flight_finish_before_an_unload(many: MultiModelStack, tmp_p
         assert (request.result().status, request.result().body) == (200, b"let go")
         assert unloading.result().status == 200
     assert many.invoke_model("busy", "x").status == 404
+
+
+def test_nothing_is_measured_of_an_archive_whose_name_another_has(
+    many: MultiModelStack, saved_models: Path, tmp_path: Path
+) -> None:
+    """The other was asked for while requests of the first were in flight, so the name was never free."""
+    holds = f"{gates.SCRIPT}\ndef handler(data, context):\n    hold(data.read().decode())\n"
+    models = dict.fromkeys(("inner", "other"), saved_models / "half_plus_two")
+    many.loaded("name", pack(tmp_path / "a.tar.gz", {"code/inference.py": holds}, models))
+    assert many.ask("POST", "/v1/models/name.inner:predict", '{"instances": [1.0]}').status == 200
+    many.wait_until(lambda: requests_for_inner(many) == 1, "it is counted")
+    with ThreadPoolExecutor(3) as pool, gate(tmp_path / "gate") as shut:
+        pool.submit(many.invoke_model, "name", shut.mark())
+        shut.wait_for()
+        pool.submit(many.unload, "name")
+        many.wait_until(lambda: many.described("name").status == 404, "it is being unloaded")
+        pool.submit(many.load, "name", saved_models / "half_plus_three")
+        many.wait_for_log(f"loading {saved_models / 'half_plus_three'}")
+    many.wait_until(lambda: requests_for_inner(many) == 0, "it is forgotten")
+    assert many.unload("name").status == 200
+
+
+def requests_for_inner(stack: MultiModelStack) -> float:
+    return scrape(stack).total("tfs_proxy_model_requests_total", model="name.inner")
 
 
 def test_the_end_of_the_run_waits_for_requests(tmp_path: Path) -> None:
