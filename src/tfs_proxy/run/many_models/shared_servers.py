@@ -195,6 +195,7 @@ class SharedServers(ModelServers):
         if sent:
             await unless_set(self.stopping, self._until_gone(sent))
         for each in leaving:
+            self.states.forget(each.model.name)  # again: its end was told of, too
             del self._book[each.model.name]
 
     def _entries(self, models: Iterable[ServedModel]) -> Sequence[SharedModel]:

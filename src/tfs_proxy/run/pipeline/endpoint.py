@@ -15,6 +15,7 @@ from tfs_proxy.observe.logs.access import reason_text
 from tfs_proxy.observe.metric import MeasuredMetric, Points
 from tfs_proxy.run.pipeline.passage import SUCCESSES, ContainerFailed, Passage
 from tfs_proxy.run.pipeline.stage import Stage
+from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, Overloaded, UpstreamError, UpstreamTimeout
 from tfs_proxy.values.memory import MEGABYTE
 from tfs_proxy.wire.error_body import error_body, error_text, nothing_here
@@ -53,7 +54,6 @@ COPIES = 2
 """A body is in memory twice: as it arrives, and as the request's."""
 
 WAIT_SECONDS = 5.0
-ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
 class Parameters(Struct):
@@ -65,20 +65,21 @@ class Parameters(Struct):
 
 
 class PipelineEndpoint:
-    """Answers clients: requests go through ``stages``, within ``seconds``, once `begin_serving` is called.
+    """Answers clients: requests go through ``stages``, within ``seconds``, unless the row is starting.
 
-    ``measure`` has the counts of all requests.
+    ``readiness`` is that of the row; ``measure`` has the counts of all requests.
     """
 
     def __init__(
         self,
         stages: Sequence[Stage],
+        readiness: Readiness,
         seconds: float,
         measure: Callable[[], Iterable[MeasuredMetric]],
     ) -> None:
-        self.is_ready = False
         self.in_flight = 0
         self._stages = stages
+        self._readiness = readiness
         self._seconds = seconds
         self._measure = measure
         self._handlers = {
@@ -88,9 +89,6 @@ class PipelineEndpoint:
             INVOCATIONS: self._invoke,
             EXECUTION_PARAMETERS: self._parameters,
         }
-
-    def begin_serving(self) -> None:
-        self.is_ready = True
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         self.in_flight += 1
@@ -119,11 +117,11 @@ class PipelineEndpoint:
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""
-        was_ready = self.is_ready
+        state = self._readiness.state
         faults = await self.faults()
-        if was_ready and not faults:
+        if state is StackState.READY and not faults:
             return HttpResponse(HTTPStatus.OK)
-        return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(faults) or ALMOST)
+        return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(faults) or state.of_run)
 
     async def _live(self, _: HttpRequest) -> HttpResponse:
         return HttpResponse(HTTPStatus.OK)
@@ -162,7 +160,7 @@ class PipelineEndpoint:
 
         With a header ``X-Tfs-Proxy-Timing`` the answer has the stages' times as Server-Timing.
         """
-        if not self.is_ready:
+        if self._readiness.state is StackState.STARTING:
             return await self._ping(request)
         headers = {
             name: value

@@ -83,7 +83,8 @@ class Row(Stacks):
         self._model_server = model_server
         self._readiness = Readiness(Heartbeats(), ModelStates())
         self._children = StageChildren(stages, self._readiness, host.deaths, host.front.url)
-        self._endpoint = PipelineEndpoint(stages, settings.request_timeout_seconds, host.records.measure)
+        seconds = settings.request_timeout_seconds
+        self._endpoint = PipelineEndpoint(stages, self._readiness, seconds, host.records.measure)
         self.control_api = ControlApi(
             self,
             of_run=self._endpoint.respond,
@@ -113,7 +114,6 @@ class Row(Stacks):
         self._children.start_stages(self._model_server)
         await self._children.watch_during(self._until_ready())
         self._readiness.begin_serving()
-        self._endpoint.begin_serving()
         return ready_line(self._front.reach, self._children.command, self._settings.api_keys)
 
     async def _until_ready(self) -> None:
@@ -131,14 +131,14 @@ class Row(Stacks):
         self._without_nginx.close()
 
     async def stop(self, deadline: float) -> None:
-        """Ends all stages at once, and sums up the requests of each if there could be any."""
+        """Ends all stages at once, and sums up the requests of each that had any."""
         await self._without_nginx.drain(deadline - time.monotonic())
         await asyncio.gather(
             *(child.stop(last_seconds(deadline)) for child in self._children.in_start_order())
         )
         for stage in self._stages:
             stage.close()
-            if self._endpoint.is_ready:
+            if stage.was_asked:
                 log.info("%s: %s", stage.name, stage.summary())
 
     def all_children(self) -> Iterator[ChildProcess]:

@@ -62,6 +62,10 @@ class Stage(Container):
                 self.refused += outcome is not None
                 self.latencies.add(seconds)
 
+    @property
+    def was_asked(self) -> bool:
+        return any((self.latencies.count, self.unanswered, self.not_reached))
+
     def summary(self) -> str:
         """Counts and latencies in words."""
         shown = ", ".join(f"{name} {spent:g} ms" for name, spent in self.latencies.milliseconds().items())

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfs_proxy.run.heartbeats import Heartbeats
+from tfs_proxy.run.model_states import ModelStates
 from tfs_proxy.run.pipeline import endpoint as pages
 from tfs_proxy.run.pipeline import passage
 from tfs_proxy.run.pipeline.endpoint import LONGEST_MESSAGE, PipelineEndpoint, message_of
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, planned
+from tfs_proxy.run.readiness import Readiness, StackState
 from tfs_proxy.values.errors import AnswerTooLarge, NotReached, SettingsError, UpstreamError, UpstreamTimeout
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -40,11 +43,11 @@ class Stages:
         path: str,
         headers: Mapping[str, str] = NO_HEADERS,
         *,
-        ready: bool = True,
+        state: StackState = StackState.READY,
     ) -> HttpResponse:
-        endpoint = PipelineEndpoint(self.all, 60.0, tuple)
-        if ready:
-            endpoint.begin_serving()
+        readiness = Readiness(Heartbeats(), ModelStates())
+        readiness.state = state
+        endpoint = PipelineEndpoint(self.all, readiness, 60.0, tuple)
         return asyncio.run(endpoint.respond(HttpRequest(method, path, headers, b"body")))
 
     def invoke(self, headers: Mapping[str, str] = NO_HEADERS) -> HttpResponse:
@@ -163,8 +166,16 @@ def test_a_stage_that_is_not_ready_is_named(
 ) -> None:
     """503 with the stage's own reason, for a ping as for a request."""
     stages.pages[2, "/ping"] = answer
-    response = stages.ask(method, path, ready=False)
+    response = stages.ask(method, path, state=StackState.STARTING)
     assert (response.status, json.loads(response.body)["error"]) == (503, f"stage 2 (two): {words}")
+
+
+@pytest.mark.parametrize(("state", "status"), [(StackState.STARTING, 503), (StackState.STOPPING, 200)])
+def test_a_row_that_starts_or_stops_says_so(stages: Stages, state: StackState, status: int) -> None:
+    """One that stops still answers requests, which clients sent before they could know."""
+    ping = stages.ask("GET", "/ping", state=state)
+    assert (ping.status, json.loads(ping.body)["error"]) == (503, state.of_run)
+    assert stages.ask("POST", "/invocations", state=state).status == status
 
 
 @pytest.mark.parametrize(
