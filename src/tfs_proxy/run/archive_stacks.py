@@ -149,8 +149,12 @@ class ArchiveStacks(Stacks):
         await stack.start_in_time(
             prepared, planned, self._front.web, every_worker=self._reloading is not None
         )
-        await self._front.until_translator_listens()
-        await self._front.until_nginx_drained(self._front.begin_to_route_http(deployment))
+
+        async def open_doors() -> None:
+            await self._front.until_translator_listens()
+            await self._front.until_nginx_drained(self._front.begin_to_route_http(deployment))
+
+        await stack.children.watch_during(open_doors())
         stack.begin_serving()
         self._route_grpc()
         self._outside.warm_up()

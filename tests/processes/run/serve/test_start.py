@@ -1,6 +1,8 @@
 """Start-up of the real `tfs-proxy serve`: what it serves, and every way in which it refuses to run."""
 
 import contextlib
+import os
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,6 +21,7 @@ from support.archives import (
 from support.gates import gate
 from support.ports import free_range
 from support.running import messages_of
+from support.scraping import scrape
 from support.stack import Stack, ended, serving
 from support.wheels import write_wheel
 
@@ -54,6 +57,25 @@ def test_the_port_accepts_at_once(tmp_path: Path) -> None:
         with contextlib.closing(stack):
             stack.wait_until(lambda: accepts(stack), "the port accepts connections")
             assert stack.cpu_seconds < ACCEPT_CPU_SECONDS
+
+
+HOLDS_THE_TRANSLATOR = """
+import sys, time
+if "tfs_proxy.worker.translator" in sys.orig_argv:
+    time.sleep(600)
+"""
+
+
+def test_a_model_server_that_ends_before_the_translator_listens_ends_the_start(tmp_path: Path) -> None:
+    """Models and workers are ready by then."""
+    (tmp_path / "sitecustomize.py").write_text(HOLDS_THE_TRANSLATOR)
+    env = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", "TFS_PROXY_GRPC_PORT": "0"}
+    with contextlib.closing(Stack(*stand_in_words(tmp_path), env=env)) as stack:
+        stack.wait_for_log("all models are available")
+        stack.wait_until(lambda: scrape(stack).total("tfs_proxy_workers") == 1, "a worker serves")
+        os.kill(stack.children()["model_server"][0], signal.SIGKILL)
+        assert stack.wait() != 0
+    assert "model server 0 ended with SIGKILL while loading" in stack.log
 
 
 def accepts(stack: Stack) -> bool:
