@@ -62,7 +62,7 @@ class HostResources(Struct, frozen=True):
 
 
 class ProcessPlan(Struct, frozen=True):
-    """The processes of a run, and the files to be written before they start."""
+    """The model servers of a stack, what its workers get to know, and the files for both."""
 
     deployment: Deployment
     """Deployment that workers get to know."""

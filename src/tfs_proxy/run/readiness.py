@@ -64,7 +64,7 @@ RUN_STATES = (StackState.STARTING, StackState.READY, StackState.STOPPING)
 
 
 class Readiness:
-    """The run's readiness, or a stack's, as the run loop last saw it."""
+    """The readiness of a run or of a stack, by all that was told until now."""
 
     def __init__(
         self,

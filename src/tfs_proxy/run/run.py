@@ -176,7 +176,7 @@ class Run:
         log.info("capturing %g %% of the requests to /invocations into %s", percent, folder)
 
     def _look(self) -> bool:
-        """Handles changes; True if requests have ended since the last time."""
+        """Handles changes; True if the next look should come soon."""
         self._orphans.collect()
         self._front.deaths.limits.look()
         is_busy = self._records.read()

@@ -22,7 +22,7 @@ DRAINING = "stopping: all models are being unloaded"
 
 
 class ModelRegistry:
-    """All models of a run, each with a state machine of its own; no call waits for another model's.
+    """All models of a run, each living in a task of its own; no call waits for another model's.
 
     ``limit`` counts models that load and unload, too; None is no limit. Calls may
     be cancelled at any time: what they have begun goes on. ``counts`` are for metrics.

@@ -1,4 +1,4 @@
-"""The configuration of nginx, filled into its templates: pure. nginx routes and buffers, Python decides.
+"""The configuration of nginx, filled into its templates. nginx routes and buffers, Python decides.
 
 `nginx.conf.j2` is the whole file, with `grpc.conf.j2`; `one_archive.conf.j2`, `many_models.conf.j2` and
 `pipeline.conf.j2` extend it by the routes to models, with the pieces of `macros.conf.j2`.

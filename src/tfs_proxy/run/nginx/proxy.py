@@ -1,4 +1,4 @@
-"""nginx in front: its listeners, its process and the configuration of each phase, for the run loop."""
+"""nginx in front: its listeners, its process and the configuration of each phase."""
 
 import asyncio
 import contextlib
@@ -150,7 +150,7 @@ class NginxProxy:
                 hurried = True
 
     def close(self) -> None:
-        """Stops listening; idempotent. The run loop closes ``listeners`` itself."""
+        """Stops listening; idempotent. `Front` closes ``listeners`` itself."""
         for listener in self.other_listeners:
             listener.close()
 

@@ -238,15 +238,17 @@ class BodyMemory:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
-        self._freed = asyncio.Condition()
+        self._freed = asyncio.Event()
 
     @asynccontextmanager
     async def held(self, body_bytes: int) -> AsyncIterator[None]:
         """Holds a body's memory while the block runs. Raises Overloaded if none becomes free."""
         size_bytes = min(COPIES * body_bytes, self._limit_bytes)
         try:
-            async with asyncio.timeout(WAIT_SECONDS), self._freed:
-                await self._freed.wait_for(lambda: self._held_bytes + size_bytes <= self._limit_bytes)
+            async with asyncio.timeout(WAIT_SECONDS):
+                while self._held_bytes + size_bytes > self._limit_bytes:
+                    self._freed.clear()
+                    await self._freed.wait()
                 self._held_bytes += size_bytes
         except TimeoutError:
             raise Overloaded(
@@ -257,5 +259,4 @@ class BodyMemory:
             yield
         finally:
             self._held_bytes -= size_bytes
-            async with self._freed:
-                self._freed.notify_all()
+            self._freed.set()

@@ -1,4 +1,4 @@
-"""The process of gunicorn, which runs the workers: pure."""
+"""The process of gunicorn, which runs the workers: arguments and environment."""
 
 import math
 import os

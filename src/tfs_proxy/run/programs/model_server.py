@@ -1,4 +1,4 @@
-"""argv, environment, config files and log of a model server, official or embedded: pure."""
+"""argv, environment, config files and log of a model server, official or embedded."""
 
 import re
 import secrets

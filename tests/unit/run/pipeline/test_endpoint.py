@@ -14,10 +14,17 @@ from tfs_proxy.run.heartbeats import Heartbeats
 from tfs_proxy.run.model_states import ModelStates
 from tfs_proxy.run.pipeline import endpoint as pages
 from tfs_proxy.run.pipeline import passage
-from tfs_proxy.run.pipeline.endpoint import LONGEST_MESSAGE, PipelineEndpoint, message_of
+from tfs_proxy.run.pipeline.endpoint import LONGEST_MESSAGE, BodyMemory, PipelineEndpoint, message_of
 from tfs_proxy.run.pipeline.stage import Stage, StageOrder, planned
 from tfs_proxy.run.readiness import Readiness, StackState
-from tfs_proxy.values.errors import AnswerTooLarge, NotReached, SettingsError, UpstreamError, UpstreamTimeout
+from tfs_proxy.values.errors import (
+    AnswerTooLarge,
+    NotReached,
+    Overloaded,
+    SettingsError,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 NO_HEADERS: Mapping[str, str] = {}
@@ -198,6 +205,24 @@ def test_a_batch_job_gets_the_least_of_all_stages(
     parameters = json.loads(stages.ask("GET", "/execution-parameters").body)
     names = ("MaxConcurrentTransforms", "MaxPayloadInMB", "BatchStrategy")
     assert parameters == dict(zip(names, expected, strict=False))
+
+
+def test_large_bodies_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that fit go on together once memory is free; one that waits too long is refused."""
+    monkeypatch.setattr(pages, "WAIT_SECONDS", 0.05)
+
+    async def hold(memory: BodyMemory, seconds: float) -> None:
+        async with memory.held(3):
+            await asyncio.sleep(seconds)
+
+    async def answered(*seconds: float) -> list[bool]:
+        memory = BodyMemory(limit_bytes=13)
+        holds = [asyncio.create_task(hold(memory, each)) for each in seconds]
+        await asyncio.wait(holds)
+        return [not isinstance(each.exception(), Overloaded) for each in holds]
+
+    assert asyncio.run(answered(0.01, 0.01, 0.0, 0.0)) == [True] * 4
+    assert asyncio.run(answered(0.5, 0.5, 0.0)) == [True, True, False]
 
 
 def test_a_variable_that_cannot_be_used_names_its_stage() -> None:
