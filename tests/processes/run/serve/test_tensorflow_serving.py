@@ -249,5 +249,5 @@ def test_the_entry_point_runs_commands_flags_and_programs() -> None:
     assert "TensorFlow ModelServer:" in entry("--version").stdout
     assert f"--port={port} can't be used: /invocations has this port" in taken.stderr
     assert missing.returncode == 127
-    assert "train is neither a command of tfs-proxy (serve, " in missing.stderr
+    assert "train is neither a command of tfs-proxy (demo, serve, " in missing.stderr
     assert (folder.returncode, folder.stderr) == (126, "tfs-proxy: /tmp can't be run: Permission denied.\n")
