@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.data.shapes import fits, fitted
 from tfs_proxy.values.batch import Batch
-from tfs_proxy.values.errors import BadInput, from_client
+from tfs_proxy.values.errors import BadInput, WrongType, from_client
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import Kind, array_type
@@ -67,12 +67,12 @@ def batch_of_arrays(
 
 
 def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArray[Any]:
-    """Convert an array to the signature's dtype; raises BadInput, beginning with ``subject``."""
+    """Convert an array to the signature's dtype; raises BadInput (or WrongType) about ``subject``."""
     dtype = array_type(spec)
     takes, taken = _TAKEN[dtype.kind]
     if array.dtype.kind not in taken:
         what = "strings" if array.dtype.kind in "OSU" else array.dtype.newbyteorder("=").name
-        raise BadInput(f"{subject} is {what}, but {spec.dtype} takes {takes}.", (spec.name,))
+        raise WrongType(f"{subject} is {what}, but {spec.dtype} takes {takes}.", (spec.name,))
     if dtype.kind in "iu" and array.size and array.dtype != dtype:
         limits = np.iinfo(dtype)
         low = int(array.min())

@@ -1,6 +1,7 @@
 """Decoding of bodies from clients and scripts to arrays, examples, or JSON for a model server."""
 
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from tfs_proxy.data.registry import FORMATS, as_utf8, decode, decode_examples, p
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
 from tfs_proxy.data.shapes import held
-from tfs_proxy.values.batch import BYTES, Batch, Examples
-from tfs_proxy.values.errors import BadInput, NotJson, ScriptFailure
+from tfs_proxy.values.batch import BYTES, Batch, Examples, FromBody
+from tfs_proxy.values.errors import BadInput, NotJson, ScriptFailure, WrongType
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature, Target, TensorSpec
 from tfs_proxy.wire import media_types as media
@@ -152,12 +153,14 @@ def as_batch(inputs: Any, signature: Signature, caller: str) -> Batch:
     Arrays keep their shape; their dtype becomes the signature's if no value can be lost but in
     precision (int to float, float64 to float32). A str or bytes for an input of rank 1 or more is
     one record, and a list of them fills up with axes of size 1 to the signature's rank. Raises
-    ScriptFailure, which names ``caller`` and the input.
+    ScriptFailure, which names ``caller`` and the input, and BadInput for a number out of the range of the
+    input's dtype: most come from the client's body as they are.
     """
     named = _by_name(inputs, signature, caller)
     arrays = {name: _array(named[name], spec, caller) for name, spec in signature.inputs.items()}
     sizes = {len(array) if array.ndim else 1 for array in arrays.values()}
-    return Batch(arrays, sizes.pop() if len(sizes) == 1 else 1)
+    records = sizes.pop() if len(sizes) == 1 else 1
+    return Batch(arrays, records, by_script=not isinstance(inputs, FromBody))
 
 
 def _by_name(inputs: Any, signature: Signature, caller: str) -> Mapping[str, Any]:
@@ -198,9 +201,15 @@ def _array(value: Any, spec: TensorSpec, caller: str) -> npt.NDArray[Any]:
         array = np.asarray(value)
         if array.dtype == dtype:
             return array
+        if array.dtype == BYTES and all(isinstance(each, Real) for each in array.ravel()):
+            # numpy has objects for all numbers of a list if one needs more than 64 bits.
+            is_whole = dtype.kind in "iu" and isinstance(array.sum(), Integral)
+            array = array.astype(dtype if is_whole else np.float64)
         # An empty list is float64 to numpy, whatever it is meant to be.
         return typed(array, spec, subject) if array.size else array.astype(dtype)
-    except BadInput as error:
+    except OverflowError:
+        raise BadInput(f"{subject} has a number that is out of the range of {spec.dtype}.") from None
+    except WrongType as error:
         raise ScriptFailure(str(error)) from None
     except ValueError as error:
         raise ScriptFailure(f"{subject} is not an array: {error}") from None

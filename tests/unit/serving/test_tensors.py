@@ -7,7 +7,7 @@ import pytest
 
 from support.signatures import Shape, signature_of
 from tfs_proxy.serving.bodies import as_batch
-from tfs_proxy.values.errors import ScriptFailure
+from tfs_proxy.values.errors import BadInput, ScriptFailure
 
 
 def converted_by(spec: str | tuple[str, Shape], value: Any) -> Any:
@@ -25,6 +25,8 @@ def converted_by(spec: str | tuple[str, Shape], value: Any) -> Any:
         ([], "INT32", np.int32),
         ([True], "BOOL", np.bool_),
         (np.array([1.5], np.float32), "HALF", np.float16),
+        ([0.5, 2**70], "FLOAT", np.float32),
+        (np.array([1, 2], object), "INT8", np.int8),
     ],
 )
 def test_dtypes_become_the_signatures(value: Any, dtype: str, expected: type) -> None:
@@ -40,7 +42,7 @@ def test_dtypes_become_the_signatures(value: Any, dtype: str, expected: type) ->
     [
         ([1.5], "INT32", "is .*, but DT_INT32 takes whole numbers"),
         (np.array([1.5], ">f8"), "INT32", "is float64, but DT_INT32 takes whole numbers"),
-        ([1, 300], "UINT8", "has 300, which is out of the range of DT_UINT8"),
+        ([0.5, 2**70], "INT64", "is float64, but DT_INT64 takes whole numbers"),
         (["a"], "FLOAT", "is strings, but DT_FLOAT takes numbers"),
         ([1], "BOOL", "is .*, but DT_BOOL"),
         ([True], "FLOAT", "is .*, but DT_FLOAT"),
@@ -54,6 +56,16 @@ def test_what_would_be_lost_is_refused(value: Any, dtype: str, says: str) -> Non
     """The message names the place, the input and both dtypes."""
     with pytest.raises(ScriptFailure, match=f"here: input 'x' {says}"):
         converted_by(f"DT_{dtype}", value)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [(300, "DT_UINT8"), (10**20, "DT_INT64"), (10**400, "DT_INT64"), (10**400, "DT_FLOAT")],
+)
+def test_a_number_that_is_too_large_is_the_bodys(number: int, dtype: str) -> None:
+    """Most come from a body as they are: a client can't make a script fail with one."""
+    with pytest.raises(BadInput, match=f"here: input 'x' has .* out of the range of {dtype}"):
+        converted_by(dtype, [1, number])
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.values import HeaderMap, custom_attributes, retargeted
 from tfs_proxy.serving.upstream.grpc_channels import Channels
 from tfs_proxy.serving.upstream.rest import model_path
+from tfs_proxy.values.batch import FromBody
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
@@ -98,9 +99,10 @@ class ModelClient:
         and lists of them. Without a ``model_name`` it is the context's model, and then its version,
         label and signature unless others are named. ``timeout_seconds`` replaces the run's own limit.
 
-        Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused (``status``,
-        ``body``) for an error of the model server, UpstreamUnavailable and UpstreamTimeout: uncaught,
-        each is an answer of its own.
+        Raises ScriptFailure if ``inputs`` don't fit the signature, BadInput for a number that the input's
+        dtype lacks, UpstreamRefused (``status``, ``body``) for an error of the model server, with the status
+        500 if the script's own arrays are not in the model's shape, UpstreamUnavailable and UpstreamTimeout:
+        uncaught, each is an answer of its own.
         """
         target = retargeted(self._target, model_name, version, label, signature)
         return self._ask(target, inputs, timeout_seconds)
@@ -322,7 +324,8 @@ class Context(RequestContext, ModelClient):
     def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
         """Decode a body, or the file that a handler gets, to arrays by input name, as without a script.
 
-        Their shape is the body's: only what goes to the model without a script must be as declared.
+        Their shape is the body's: only what goes to the model without a script must be as declared. If the
+        model refuses it, that is a 400 for this dict, be it changed, and a 500 for the script's own arrays.
 
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
@@ -338,11 +341,13 @@ class Context(RequestContext, ModelClient):
                 pieces.append(piece)
             body = b"".join(pieces)
         if self._request.codec is not None:
-            return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
+            return FromBody(
+                self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs
+            )
         batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))
         self._records = batch.records
         self._is_bare = batch.is_bare
-        return dict(batch.inputs)
+        return FromBody(batch.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
         """Encode arrays by output name, or a response that has them, in the type that Accept asks for.
