@@ -102,6 +102,8 @@ class DeclaredBody(Struct, frozen=True):
         if not by_line and kind.type != media.JSON and not kind.type.endswith("+json"):
             raise media.unreadable(kind, f"as {self.name}", self.accepts)
         body = as_utf8(request.body, kind).removeprefix(BYTE_ORDER_MARK)
+        if not (by_line or body.strip()):
+            raise BadInput(f"The body is empty: send {self.name} as JSON.")
         request.budget.take_json(body)
         objects: list[object] = []
         faults: list[Fault] = []
@@ -161,7 +163,11 @@ def declared_body(path: str, name: str, function: Function | None) -> DeclaredBo
     if not is_declared(item):
         if not _is_of_a_plain_body(annotation, name):
             gets = "str or bytes" if name == INPUT else "a file"
-            log.warning("%s: %s gets the body as %s: %r is not used", path, name, gets, annotation)
+            text = (
+                "%s: %s gets the body as %s: %r is not used. To read JSON, annotate a dataclass, "
+                "a TypedDict, a msgspec.Struct or a pydantic model, or a list of one."
+            )
+            log.warning(text, path, name, gets, annotation)
         return None
     shown = f"list[{item.__name__}]" if is_list else item.__name__
     if getattr(function, STREAMS, False):

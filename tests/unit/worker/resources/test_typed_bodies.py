@@ -186,6 +186,27 @@ def test_a_body_that_does_not_fit_names_the_places(
     assert all(message in reply.json["error"] for _, message in details)
 
 
+def test_an_empty_body_is_told(ask: Ask) -> None:
+    """And what to send; JSON lines may have none."""
+    assert ask(taking("House"), "").json == {"error": "The body is empty: send House as JSON."}
+    assert ask(taking("list[House]"), "", "application/jsonlines").text == "[]"
+
+
+def test_a_number_beyond_64_bits_is_a_number(ask: Ask) -> None:
+    """Of a float input; one that no float has is the body's fault."""
+    script = "def handler(it: House, context): return context.predict([[it.rooms, 1]])['price'][0, 0]"
+
+    assert ask(script, f'{{"rooms": {10**20}}}').status == 200
+    assert ask(script, f'{{"rooms": {10**400}}}').status == 400
+
+
+def test_a_shape_that_a_script_makes_is_its_fault(ask: Ask) -> None:
+    """A 500, since the body is as declared."""
+    reply = ask("def handler(it: House, context): return context.predict([it.rooms, 1])", {"rooms": 1})
+
+    assert (reply.status, reply.json["error"]) == (500, 'The input "x" has shape [2], expected [?, 2].')
+
+
 def test_lines_are_read_one_by_one(ask: Ask) -> None:
     """One that is cut off is not joined with the next; the places count from 0."""
     reply = ask(taking("list[House]"), '{"rooms": 1}\n{"rooms": 1\n"area": 2}', "application/jsonlines")
@@ -360,6 +381,7 @@ def test_an_annotation_that_is_not_used_is_told(
     (line,) = caplog.messages
     assert reply.text == "x"
     assert "inference.py: handler gets the body as a file: " in line
+    assert "annotate a dataclass" in line
 
 
 def test_str_is_what_input_fn_gets(
