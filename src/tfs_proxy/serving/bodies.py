@@ -25,7 +25,7 @@ from tfs_proxy.data.registry import FORMATS, as_utf8, decode, decode_examples, p
 from tfs_proxy.data.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.data.serving_json.requests import COLUMN, PREDICT, SIGNATURE_NAME, serving_form
 from tfs_proxy.data.shapes import held
-from tfs_proxy.values.batch import BYTES, Batch, Examples, FromBody
+from tfs_proxy.values.batch import BYTES, Batch, Examples
 from tfs_proxy.values.errors import BadInput, NotJson, ScriptFailure, WrongType
 from tfs_proxy.values.memory import MemoryBudget
 from tfs_proxy.values.signature import Signature, Target, TensorSpec
@@ -159,8 +159,7 @@ def as_batch(inputs: Any, signature: Signature, caller: str) -> Batch:
     named = _by_name(inputs, signature, caller)
     arrays = {name: _array(named[name], spec, caller) for name, spec in signature.inputs.items()}
     sizes = {len(array) if array.ndim else 1 for array in arrays.values()}
-    records = sizes.pop() if len(sizes) == 1 else 1
-    return Batch(arrays, records, by_script=not isinstance(inputs, FromBody))
+    return Batch(arrays, sizes.pop() if len(sizes) == 1 else 1)
 
 
 def _by_name(inputs: Any, signature: Signature, caller: str) -> Mapping[str, Any]:

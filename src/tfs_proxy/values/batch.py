@@ -12,27 +12,15 @@ class Batch(Struct, frozen=True):
     """Decoded records: one array per input, the first axis of each counts the records.
 
     Strings and bytes are object arrays of ``bytes``; DT_BFLOAT16, which numpy lacks, is float32
-    here, rounded when it is sent.
+    here, rounded when it is sent. ``records`` is how many records the client sent: that many
+    come back. ``is_bare`` says that the arrays are one record without an axis that counts it.
+    ``base64_form`` tells a client how JSON carries bytes where the request came in.
     """
 
     inputs: Mapping[str, npt.NDArray[Any]]
-    """Arrays by input name."""
-
     records: int
-    """Number of records that the client sent: that many come back."""
-
     is_bare: bool = False
-    """True if the arrays are one record without an axis that counts it."""
-
     base64_form: str = 'as {"b64": "..."}'
-    """Words for how JSON carries bytes where the request came in."""
-
-    by_script: bool = False
-    """True if a script made the arrays itself, so that their shapes are not the client's."""
-
-
-class FromBody(dict[str, npt.NDArray[Any]]):
-    """Arrays by input name that a script has let decode of the client's body: their shapes are the body's."""
 
 
 class Examples(Struct, frozen=True):

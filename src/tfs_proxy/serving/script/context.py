@@ -19,7 +19,6 @@ from tfs_proxy.serving.plane import DataPlane
 from tfs_proxy.serving.script.values import HeaderMap, custom_attributes, retargeted
 from tfs_proxy.serving.upstream.grpc_channels import Channels
 from tfs_proxy.serving.upstream.rest import model_path
-from tfs_proxy.values.batch import FromBody
 from tfs_proxy.values.deployment import Deployment, Instance
 from tfs_proxy.values.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.values.memory import MEGABYTE, MemoryBudget
@@ -55,6 +54,8 @@ class ModelClient:
     """Base of all contexts, that of ``init`` too; its methods may be called from several threads."""
 
     __slots__ = ("_target", "_worker")
+    _records: int | None = None
+    """Number of records of a request's body, once `Context.default_input` has decoded it."""
 
     def __init__(self, worker: WorkerModels, target: Target) -> None:
         self._worker = worker
@@ -112,7 +113,9 @@ class ModelClient:
         return await asyncio.to_thread(self.predict, inputs, **named)
 
     def _ask(self, target: Target, inputs: Any, timeout_seconds: float | None) -> dict[str, npt.NDArray[Any]]:
-        return self._worker.plane.predict(target, inputs, "context.predict", timeout_seconds)
+        return self._worker.plane.predict(
+            target, inputs, "context.predict", timeout_seconds, by_script=self._records is None
+        )
 
 
 class WorkerContext(ModelClient):
@@ -325,7 +328,7 @@ class Context(RequestContext, ModelClient):
         """Decode a body, or the file that a handler gets, to arrays by input name, as without a script.
 
         Their shape is the body's: only what goes to the model without a script must be as declared. If the
-        model refuses it, that is a 400 for this dict, be it changed, and a 500 for the script's own arrays.
+        model refuses it, `predict` raises a 400 from here on, and not the 500 for a script's own arrays.
 
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
@@ -341,13 +344,12 @@ class Context(RequestContext, ModelClient):
                 pieces.append(piece)
             body = b"".join(pieces)
         if self._request.codec is not None:
-            return FromBody(
-                self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs
-            )
-        batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))
+            batch = self._request.codec.batch(body, self._worker.plane.signature(self._target))
+        else:
+            batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))
+            self._is_bare = batch.is_bare
         self._records = batch.records
-        self._is_bare = batch.is_bare
-        return FromBody(batch.inputs)
+        return dict(batch.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
         """Encode arrays by output name, or a response that has them, in the type that Accept asks for.

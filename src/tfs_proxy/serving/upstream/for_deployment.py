@@ -19,14 +19,7 @@ from tfs_proxy.serving.upstream.interface import JSON_HEADERS, CallOptions, Mode
 from tfs_proxy.serving.upstream.shortages import refused_by_shortage
 from tfs_proxy.values.batch import BYTES, Batch, Examples
 from tfs_proxy.values.deployment import Deployment
-from tfs_proxy.values.errors import (
-    BadInput,
-    RequestError,
-    ScriptFailure,
-    UpstreamError,
-    UpstreamRefused,
-    WrongType,
-)
+from tfs_proxy.values.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
 from tfs_proxy.values.layout import recorded_names
 from tfs_proxy.values.signature import Signature, Target
 from tfs_proxy.wire.error_body import error_body, error_text
@@ -108,14 +101,10 @@ class ForDeployment:
         note_refusal(explanation.reason)
         said = "" if str(explanation) in words else f" The model server says: {_GRAPH.sub('', words)}"
         body = error_body(f"{explanation}{said}", explanation.details)
-        status = 500 if isinstance(explanation, ScriptFailure) else answer.status
-        return ModelAnswer(status, body, JSON_HEADERS, answer.url)
+        return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
-    def _misfit(self, target: Target, sent: Records) -> RequestError | None:
-        """Error about values or shapes that the signature does not take; None if none is known.
-
-        Shapes of a script's own arrays are its failure.
-        """
+    def _misfit(self, target: Target, sent: Records) -> BadInput | None:
+        """Error about values or shapes that the signature does not take; None if none is known."""
         if target.method != PREDICT or isinstance(sent, Examples):
             return None
         try:
@@ -131,10 +120,8 @@ class ForDeployment:
             else:
                 form = serving_form(documents(sent), PREDICT)
                 batch = Batch({}, 0) if form is None else decode_serving_form(form, signature)
-            odd = list(misfits(batch.inputs, signature).values())
-            kind = ScriptFailure if odd and batch.by_script else BadInput
-            odd = odd or list(_odd_pictures(batch))
-            return kind(" ".join(odd)) if odd else None
+            odd = list(misfits(batch.inputs, signature).values()) or list(_odd_pictures(batch))
+            return BadInput(" ".join(odd)) if odd else None
         except WrongType as error:
             return error
         except BadInput:

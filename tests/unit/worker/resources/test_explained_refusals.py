@@ -61,23 +61,16 @@ def test_what_shapes_do_not_explain(make_front: MakeFront, shape: Shape, body: s
     ("status", "script"),
     [
         (500, "def handler(data, context): return str(context.predict([[1.0, 2.0]]))"),
-        (500, "def input_handler(data, context): return {'x': [[1.0, 2.0]]}"),
-        (
-            500,
-            "def input_handler(d, context): return {'x': [[1.0, 2.0]]}\ndef output_handler(r, c): r.outputs",
-        ),
-        (400, "def handler(data, context): return context.predict(context.default_input(data))"),
-        (
-            400,
-            "def input_handler(data, c): inputs = c.default_input(data); inputs['x'] /= 255; return inputs",
-        ),
+        (400, "def handler(d, context): return context.predict(context.default_input(d)['x'] / 255)"),
+        (400, "def input_handler(data, context): return {'x': [[1.0, 2.0]]}"),
+        (400, "def input_handler(d, c): return {'x': [[1.0, 2.0]]}\ndef output_handler(r, c): r.outputs"),
         (400, "def input_handler(data, context): return '{\"instances\": [[1, 2]]}'"),
         (400, "def output_handler(response, context): return response.content"),
         (400, "def output_handler(response, context): raise ValueError(response.text)"),
     ],
 )
 def test_a_scripts_call(make_front: MakeFront, status: int, script: str) -> None:
-    """Shapes of arrays are the script's, and so is the status; not of what default_input gave."""
+    """The shape is the script's fault, a 500, if it has made the arrays of context.predict by itself."""
     front = make_front(script, status=400, body=REFUSAL)
     front.takes(x=("DT_FLOAT", (None, 3)))
 
