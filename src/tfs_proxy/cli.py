@@ -115,6 +115,8 @@ def _unknown(command: str, unknown: Sequence[str]) -> str:
     from tfs_proxy.settings.settings import TABLE
 
     text = f"unrecognized arguments: {printable(' '.join(unknown))}"
+    if "--script" in unknown:
+        text += "\nA script is part of an archive: tfs-proxy pack MODEL --script inference.py writes one"
     for flag in (word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")):
         letters = flag.replace("-", "").upper()
         rows = [

@@ -175,7 +175,10 @@ class _StrictTarInfo(tarfile.TarInfo):
             raise
         except (EmptyHeaderError, InvalidHeaderError, TruncatedHeaderError) as error:
             if tarfile.offset == 0:
-                raise DamagedArchive("it is not a tar archive, neither plain nor gzipped") from None
+                raise DamagedArchive(
+                    "it is not a tar archive, neither plain nor gzipped: tfs-proxy pack MODEL writes one, "
+                    "and --script inference.py puts a script into it"
+                ) from None
             if isinstance(error, InvalidHeaderError):
                 raise DamagedArchive(f"a member's header is damaged ({error})") from None
             raise DamagedArchive("it has no end mark, so it is cut short") from None

@@ -45,6 +45,7 @@ def test_without_a_command_the_help_is_an_error(run: Command) -> None:
         ("tensorflow_serving --help", ": did you mean tensorflow-serving?"),
         ("pipeline a b", "pipeline is not a command: did you mean serve A B?"),
         ("zzz", "tfs-proxy: error: zzz is not a command: tfs-proxy --help lists them."),
+        ("serve model --script x.py", "tfs-proxy pack MODEL --script inference.py writes one"),
         ("settings SAGEMAKER_BIND_PORT", "did you mean SAGEMAKER_BIND_TO_PORT?"),
     ],
 )

@@ -239,7 +239,9 @@ def test_a_cut_plain_tar_is_refused(tmp_path: Path, length: int) -> None:
 )
 def test_what_is_no_tar_is_refused(tmp_path: Path, contents: bytes) -> None:
     """A zip file, a text, a gzipped text: each is refused as not being a tar archive."""
-    assert "not a tar archive" in refused(written(tmp_path, contents))
+    refusal = refused(written(tmp_path, contents))
+    assert "not a tar archive" in refusal
+    assert "pack MODEL" in refusal
 
 
 def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path) -> None:

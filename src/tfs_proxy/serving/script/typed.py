@@ -174,9 +174,10 @@ def declared_body(path: str, name: str, function: Function | None) -> DeclaredBo
         raise ScriptLoadError(
             f"{path}: {name} takes {shown}, and can't read bodies in parts: remove what sets its streams."
         )
-    accepts = {media.JSON: {}, media.JSON_LINES: {"type": "string"}} if is_list else {media.JSON: {}}
     try:
-        accepts[media.JSON] = json_schema(annotation)
+        accepts = {media.JSON: json_schema(annotation)}
+        if is_list:
+            accepts[media.JSON_LINES] = {"type": "string"}
         is_pydantic = hasattr(item, PYDANTIC)
         if is_pydantic:
             decode = import_module("pydantic").TypeAdapter(item).validate_json
