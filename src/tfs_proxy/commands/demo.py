@@ -15,7 +15,7 @@ DESCRIPTION = """\
 Serve a small model that the package brings: it reads handwritten digits in pictures.
 
 It is served as `tfs-proxy serve` serves any archive. The last line at the start is a curl command that sends
-one of the package's pictures; the address is a page that takes any other, in a browser.
+one of the package's pictures; the address is a page that takes any other in a browser, and JSON for curl.
 """
 
 DEMO: Final = Path(__file__).parents[1] / "demo"
