@@ -29,7 +29,7 @@ from tfs_proxy.data.serving_json.requests import (
     targeted,
     with_base64,
 )
-from tfs_proxy.data.shapes import listed, misfits
+from tfs_proxy.data.shapes import listed
 from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
 from tfs_proxy.serving.bodies import LINES, Body, BodyDecoder, ServingForm, as_batch
 from tfs_proxy.serving.upstream.interface import ModelAnswer, Records, TensorAnswer, Upstream
@@ -130,29 +130,19 @@ class DataPlane:
             return encode(outputs, records, media_type), media_type
 
     def predict(
-        self,
-        target: Target,
-        inputs: Any,
-        caller: str,
-        timeout_seconds: float | None = None,
-        *,
-        by_script: bool,
+        self, target: Target, inputs: Any, caller: str, timeout_seconds: float | None = None
     ) -> dict[str, npt.NDArray[Any]]:
         """Ask for arrays by output name with the inputs that `as_batch` takes; errors name ``caller``.
 
-        Raises ScriptFailure if ``inputs`` don't fit the signature, BadInput for numbers that its dtypes lack,
-        UpstreamRefused for an error of the model server. Its status is 500 for arrays in another shape than
-        the signature's if they were made ``by_script``, and not of the client's body.
+        Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused for an error of the
+        model server.
         """
         signature = self.signature(target)
         batch = as_batch(inputs, signature, caller)
         note_records(batch.records)
         answer = self._upstream.predict(target, batch, timeout_seconds=timeout_seconds)
         if not answer.ok:
-            is_own = (
-                by_script and answer.status == HTTPStatus.BAD_REQUEST and misfits(batch.inputs, signature)
-            )
-            raise UpstreamRefused(500 if is_own else answer.status, answer.body)
+            raise UpstreamRefused(answer.status, answer.body)
         return dict(answer.outputs(signature))
 
     def answer(

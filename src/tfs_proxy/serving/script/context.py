@@ -54,8 +54,6 @@ class ModelClient:
     """Base of all contexts, that of ``init`` too; its methods may be called from several threads."""
 
     __slots__ = ("_target", "_worker")
-    _records: int | None = None
-    """Number of records of a request's body, once `Context.default_input` has decoded it."""
 
     def __init__(self, worker: WorkerModels, target: Target) -> None:
         self._worker = worker
@@ -100,10 +98,9 @@ class ModelClient:
         and lists of them. Without a ``model_name`` it is the context's model, and then its version,
         label and signature unless others are named. ``timeout_seconds`` replaces the run's own limit.
 
-        Raises ScriptFailure if ``inputs`` don't fit the signature, BadInput for a number that the input's
-        dtype lacks, UpstreamRefused (``status``, ``body``) for an error of the model server, with the status
-        500 if the script's own arrays are not in the model's shape, UpstreamUnavailable and UpstreamTimeout:
-        uncaught, each is an answer of its own.
+        Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused (``status``,
+        ``body``) for an error of the model server, UpstreamUnavailable and UpstreamTimeout: uncaught,
+        each is an answer of its own.
         """
         target = retargeted(self._target, model_name, version, label, signature)
         return self._ask(target, inputs, timeout_seconds)
@@ -113,9 +110,7 @@ class ModelClient:
         return await asyncio.to_thread(self.predict, inputs, **named)
 
     def _ask(self, target: Target, inputs: Any, timeout_seconds: float | None) -> dict[str, npt.NDArray[Any]]:
-        return self._worker.plane.predict(
-            target, inputs, "context.predict", timeout_seconds, by_script=self._records is None
-        )
+        return self._worker.plane.predict(target, inputs, "context.predict", timeout_seconds)
 
 
 class WorkerContext(ModelClient):
@@ -327,8 +322,7 @@ class Context(RequestContext, ModelClient):
     def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
         """Decode a body, or the file that a handler gets, to arrays by input name, as without a script.
 
-        Their shape is the body's: only what goes to the model without a script must be as declared. If the
-        model refuses it, `predict` raises a 400 from here on, and not the 500 for a script's own arrays.
+        Their shape is the body's: only what goes to the model without a script must be as declared.
 
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
@@ -344,11 +338,10 @@ class Context(RequestContext, ModelClient):
                 pieces.append(piece)
             body = b"".join(pieces)
         if self._request.codec is not None:
-            batch = self._request.codec.batch(body, self._worker.plane.signature(self._target))
-        else:
-            batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))
-            self._is_bare = batch.is_bare
+            return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
+        batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type, budget))
         self._records = batch.records
+        self._is_bare = batch.is_bare
         return dict(batch.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:

@@ -200,13 +200,6 @@ def test_a_number_beyond_64_bits_is_a_number(ask: Ask) -> None:
     assert ask(script, f'{{"rooms": {10**400}}}').status == 400
 
 
-def test_a_shape_that_a_script_makes_is_its_fault(ask: Ask) -> None:
-    """A 500, since the body is as declared."""
-    reply = ask("def handler(it: House, context): return context.predict([it.rooms, 1])", {"rooms": 1})
-
-    assert (reply.status, reply.json["error"]) == (500, 'The input "x" has shape [2], expected [?, 2].')
-
-
 def test_lines_are_read_one_by_one(ask: Ask) -> None:
     """One that is cut off is not joined with the next; the places count from 0."""
     reply = ask(taking("list[House]"), '{"rooms": 1}\n{"rooms": 1\n"area": 2}', "application/jsonlines")
