@@ -109,6 +109,16 @@ def script_name(value: str) -> str:
     return f"{name}.py"
 
 
+def code_artifact(value: str) -> str:
+    """Accept the ARN of a repository in CodeArtifact."""
+    arn = value.strip()
+    if not re.fullmatch(
+        r"arn:[a-z-]+:codeartifact:[a-z0-9-]+:[0-9]{12}:repository(/[\w.-]+){2}", arn, re.ASCII
+    ):
+        raise ValueError("arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/REPOSITORY")
+    return arn
+
+
 def media_type(value: str) -> str:
     """Read a media type: lower case, without parameters."""
     name = value.partition(";")[0].strip().lower()

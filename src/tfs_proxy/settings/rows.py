@@ -128,7 +128,6 @@ GONE: Mapping[str, str] = {
     "SAGEMAKER_NUM_MODEL_SERVERS": "set SAGEMAKER_TFS_INSTANCE_COUNT",
     "SAGEMAKER_BATCHING_ENABLED": "set SAGEMAKER_TFS_ENABLE_BATCHING",
     "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "no sessions are kept: their headers reach a script as they are",
-    "CA_REPOSITORY_ARN": "set PIP_INDEX_URL to the repository's address",
     "TFS_PROXY_CUDA_COMPAT": "cuInit's answer decides, and with --entrypoint tfs-proxy the driver is alone",
     "TFS_PROXY_MAX_ARCHIVE_GB": "archives may unpack to 100 GB",
     "TFS_PROXY_MODEL_IDLE_SECONDS": "models stay until others need room; set TFS_PROXY_MAX_LOADED_MODELS",

@@ -157,6 +157,10 @@ class Settings(UseSettings):
         "TFS_PROXY_INDEX", parse.one_of("without-wheels", "also"), "without-wheels",
         "when packages of requirements.txt are looked for in the package index; only if there is no "
         "code/wheels, or also for what is missing there")
+    code_artifact: str | None = SCRIPTS.setting(
+        "CA_REPOSITORY_ARN", parse.code_artifact, None,
+        "ARN of a repository in AWS CodeArtifact that is the package index of requirements.txt, instead of "
+        "PIP_INDEX_URL's; its token is got by the credentials of the machine", shown="none")
 
     instance_count: int = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_INSTANCE_COUNT", parse.whole(1, 128), 1,

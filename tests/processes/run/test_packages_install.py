@@ -6,12 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
+import boto3
 import pytest
 from msgspec.structs import replace
 
+from support.code_artifact import ARN, TOKEN, CodeArtifact
 from support.processes import wait_until_ended
 from support.running import START_SECONDS
 from support.waiting import wait_until
@@ -209,3 +213,78 @@ def test_a_silent_installer_is_said_to_go_on(
     said = [line for line in caplog.messages if "still installing, without a new line" in line]
     assert len(said) > 1
     assert caplog.messages.index(said[-1]) < caplog.messages.index("requirements: done")
+
+
+@pytest.fixture
+def code_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CodeArtifact]:
+    with CodeArtifact(tmp_path / "index") as stub:
+        threading.Thread(target=stub.serve_forever, daemon=True).start()
+        for name, value in {**stub.variables, "HOME": str(tmp_path)}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+        yield stub
+        stub.shutdown()
+
+
+@pytest.mark.parametrize("pip", [True, False])
+def test_packages_come_from_code_artifact(
+    layout: ModelLayout,
+    tmp_path: Path,
+    code_artifact: CodeArtifact,
+    caplog: pytest.LogCaptureFixture,
+    pip: bool,
+) -> None:
+    """Its index counts, not PIP_INDEX_URL's; arguments, log, error and files that stay do not have the token.
+
+    pip starts another pip for what a build needs. Passwords of the user's own are there, too.
+    """
+    caplog.set_level("DEBUG", "tfs_proxy")
+    (tmp_path / ".netrc").write_text("machine packages.example")
+    fails = "import os; raise OSError(open(os.environ['NETRC']).readline())"
+    write_wheel(code_artifact.packages / "builder", "builder", "1.0", more={"builder.py": fails})
+    write_wheel(code_artifact.packages / "tinyone", "tinyone", "1.2")
+    project = layout.code / "pyproject.toml"
+    project.write_text('[build-system]\nrequires = ["builder"]\nbuild-backend = "builder"\n')
+    with pytest.raises(RequirementsError, match=r"OSError: machine packages\.example") as failure:
+        install(layout, tmp_path, ".", pip=pip)
+    installed = install(layout, tmp_path, "tinyone", pip=pip)
+
+    assert seen_by_a_worker(installed, "import tinyone; print(tinyone.VERSION)") == "1.2"
+    of_domain = "domain=ours&domain-owner=123456789012"
+    assert code_artifact.asked[2:] == [
+        f"/v1/authorization-token?{of_domain}",
+        f"/v1/repository/endpoint?{of_domain}&repository=shared.pypi&format=pypi",
+    ]
+    assert code_artifact.shown == []
+    kept = [file.read_text(errors="replace") for file in installed.overlay.rglob("*") if file.is_file()]
+    assert not any(TOKEN in text for text in [caplog.text, str(failure.value), *kept])
+
+
+AS_IT_IS = ("CA_REPOSITORY_ARN", ARN)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "changed", "words"),
+    [
+        ("AccessDeniedException", AS_IT_IS, "AccessDeniedException.* with sts:GetServiceBearerToken"),
+        ("ResourceNotFoundException", AS_IT_IS, "ResourceNotFoundException.*Check CA_REPOSITORY_ARN"),
+        ("", ("AWS_ENDPOINT_URL_CODEARTIFACT", "http://127.0.0.1:1"), "Could not connect.*the network"),
+        ("", ("AWS_ACCESS_KEY_ID", ""), "Unable to locate credentials"),
+    ],
+)
+def test_why_code_artifact_is_no_index(
+    layout: ModelLayout,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code_artifact: CodeArtifact,
+    refusal: str,
+    changed: tuple[str, str],
+    words: str,
+) -> None:
+    """AWS's words, and what to check; with wheels nobody is asked."""
+    code_artifact.refusal = refusal
+    monkeypatch.setenv(*changed)
+    with pytest.raises(RequirementsError, match=f"^{ARN} can't be the package index .*{words}"):
+        install(layout, tmp_path, "tinyone")
+    write_wheel(layout.wheels, "tinyone", "1.2")
+    install(layout, tmp_path, "tinyone")

@@ -25,6 +25,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfs_proxy.run.host.processes import before_exec
+from tfs_proxy.run.programs.code_artifact import index_environment
 from tfs_proxy.settings.settings import Settings
 from tfs_proxy.values.errors import RequirementsError, StartTimeout
 from tfs_proxy.values.layout import ModelLayout, Workspace
@@ -83,6 +84,9 @@ class Install(Struct, frozen=True):
     limit_seconds: float | None = None
     """Time for all commands; None for no limit."""
 
+    code_artifact: str | None = None
+    """Repository of CodeArtifact whose index is asked; None for the one that ``env`` names."""
+
 
 def plan_install(
     layout: ModelLayout,
@@ -131,7 +135,15 @@ def plan_install(
     site_packages = sysconfig.get_path("purelib", "venv", vars=base)
     folder = layout.code.absolute()
     return Install(
-        overlay, Path(site_packages), folder, attempts, env, remedy, unset, settings.install_seconds
+        overlay,
+        Path(site_packages),
+        folder,
+        attempts,
+        env,
+        remedy,
+        unset,
+        settings.install_seconds,
+        settings.code_artifact,
     )
 
 
@@ -193,11 +205,15 @@ async def install_packages(install: Install) -> tuple[str, ...]:
     from tfs_proxy.run.programs.own_packages import keep_own
 
     output: Sequence[str] = ()
+    netrc = install.overlay / "netrc"
     try:
         async with asyncio.timeout(install.limit_seconds):
             provided = await asyncio.to_thread(prepare, install)
             for number, argv in enumerate(install.attempts, start=1):
-                status, output = await _attempt(argv, install.folder, install.env)
+                env = install.env
+                if install.code_artifact is not None and "--no-index" not in argv:
+                    env = await asyncio.to_thread(index_environment, install.code_artifact, env, netrc)
+                status, output = await _attempt(argv, install.folder, env)
                 if status == 0:
                     return await asyncio.to_thread(keep_own, install.overlay, install.site_packages, provided)
                 if number < len(install.attempts):
@@ -211,6 +227,8 @@ async def install_packages(install: Install) -> tuple[str, ...]:
             f"{install.limit_seconds:g}; the log has the installer's last lines. Allow it more time, or put "
             "the packages into code/wheels or code/lib."
         ) from None
+    finally:
+        netrc.unlink(missing_ok=True)
     unset = ""
     if install.unset:
         unset = (
