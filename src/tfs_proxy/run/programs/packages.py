@@ -69,7 +69,7 @@ class Install(Struct, frozen=True):
     folder: Path
     """Folder of requirements.txt, from which relative paths in it start."""
 
-    attempts: tuple[tuple[str, ...], ...]
+    attempts: Sequence[tuple[str, ...]]
     """Commands, the first of which that succeeds is enough."""
 
     env: Mapping[str, str]
@@ -118,12 +118,12 @@ def plan_install(
         )
     end = ("--requirement", str(layout.requirements.absolute()))
     links = ("--find-links", str(layout.wheels.absolute()))
-    attempts: tuple[tuple[str, ...], ...] = ((*begin, *end),)
+    attempts = [(*begin, *end)]
     remedy = ""
     if layout.wheels.is_dir():
-        attempts = ((*begin, "--no-index", *links, *end),)
+        attempts = [(*begin, "--no-index", *links, *end)]
         if settings.index == "also":
-            attempts += ((*begin, *links, *end),)
+            attempts.append((*begin, *links, *end))
         else:
             remedy = "set TFS_PROXY_INDEX=also to have the package index asked for them, "
     patterns = (*LET_THROUGH, *settings.install_environment)
