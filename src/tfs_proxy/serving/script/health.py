@@ -6,13 +6,16 @@ import time
 from collections.abc import Awaitable, Callable
 from math import inf
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfs_proxy.model.script_syntax import HEALTH, form_of
 from tfs_proxy.serving.script.load import client_text, own_line, own_report
-from tfs_proxy.serving.script.runner import ScriptRunner
+
+if TYPE_CHECKING:
+    # It needs formats, which gunicorn's master must not import if the model brings packages of theirs.
+    from tfs_proxy.serving.script.runner import ScriptRunner
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ class ScriptHealth:
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], context: Callable[[], Any], runner: ScriptRunner
+        self, function: Callable[[Any], Any], context: Callable[[], Any], runner: "ScriptRunner"
     ) -> None:
         self._function = function
         self._context = context

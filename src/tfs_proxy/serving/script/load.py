@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -31,11 +31,13 @@ from tfs_proxy.model.script_syntax import (
     form_of,
     no_handler,
 )
-from tfs_proxy.serving.script.typed import DeclaredBody, declared_body, description_of
 from tfs_proxy.values.errors import ScriptLoadError
 from tfs_proxy.values.layout import SAGEMAKER_MODEL_DIR
 from tfs_proxy.values.names import utf8
 from tfs_proxy.wire.error_body import error_text
+
+if TYPE_CHECKING:
+    from tfs_proxy.serving.script.typed import DeclaredBody
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ class LoadedScript(Struct, frozen=True):
     health: Callable[[Any], Any] | None = None
     """Function of a context that says if the script can serve."""
 
-    body: DeclaredBody | None = None
+    body: "DeclaredBody | None" = None
     """Type of the object that the function which gets the body takes instead."""
 
     description: Description | None = None
@@ -184,6 +186,9 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
 
     Raises ScriptLoadError if it can't be imported, defines no handler, or one that can't be called.
     """
+    # It needs formats, which gunicorn's master must not import if the model brings packages of theirs.
+    from tfs_proxy.serving.script.typed import declared_body, description_of
+
     with importing(Path(path)) as described:
         module = import_script(path, import_paths)
     handlers = {name: function_of(module, name) for name in HANDLERS}
