@@ -274,7 +274,8 @@ class ModelStates:
     def loaded(self) -> frozenset[int]:
         """The instances on which every version is available."""
         away = set(self.unreachable)
-        if self.disturbed.is_set():  # else all of them are
+        # Of many models those that have failed keep no calls from the others.
+        if self.disturbed.is_set() or not self._are_many:
             away |= {servable.instance for servable in self.lacking()}
         return frozenset(each.index for each in self.instances) - away
 

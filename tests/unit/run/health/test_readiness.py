@@ -45,8 +45,10 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
         "model a version 2 is LOADING: the first try failed",
         None,
     )
+    assert not readiness.loaded()
     states.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
     assert readiness.reason() is None
+    assert readiness.loaded()
 
 
 def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> None:
