@@ -190,10 +190,6 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters:
     return Parameters(function.lineno, ast.unparse(arguments), positional - len(arguments.defaults), most)
 
 
-CURE = "SAGEMAKER_GUNICORN_WORKER_CLASS=sync"
-NOT_FOR_MANY = "which multi-model mode does not have"
-
-
 def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:
     """Reason why the script at ``path`` can't be used; None if reading shows none.
 

@@ -36,7 +36,7 @@ _EVERYWHERE = (SUPERVISOR,) * 3
 
 
 class Caller(Enum):
-    """Who may call a route, where a run asks for keys or for clients' certificates."""
+    """Callers that a route is for, where a run asks for keys or for clients' certificates."""
 
     ANYONE = "anyone"
     """Whoever has neither: platforms that ask for health. Pages of other sites may, too."""
@@ -74,7 +74,7 @@ class Route:
     """Description for the reference page; "" for a path that is not for clients of HTTP."""
 
     caller: Caller = Caller.KEY
-    """Who may call it. Of paths that name a file only those of the page's own files are open."""
+    """Those who may call it. Of paths that name a file only those of the page's own files are open."""
 
     is_probe: bool = False
     """True for requests of platforms and tools, which are counted apart."""

@@ -104,9 +104,8 @@ def plan_install(
     overlay = workspace.packages
     python = str(overlay / "bin" / "python")
     begin: tuple[str, ...]
-    if (
-        importlib.util.find_spec("pip") is not None
-    ):  # -P: modules of the user's code/ must not shadow pip's own
+    if importlib.util.find_spec("pip") is not None:
+        # -P: modules of the user's code/ must not shadow pip's own
         quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
         begin = (sys.executable, "-P", "-m", "pip", "--python", python, "install", *quiet)
     elif uv := shutil.which("uv"):

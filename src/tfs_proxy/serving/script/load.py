@@ -22,10 +22,8 @@ from msgspec import Struct
 
 from tfs_proxy.model.openapi.description import Description, importing
 from tfs_proxy.model.script_syntax import (
-    CURE,
     HANDLERS,
     HEALTH,
-    NOT_FOR_MANY,
     PARAMETERS,
     STREAMS,
     form_of,
@@ -63,7 +61,10 @@ def _remedy(error: BaseException, script: str, shown: Callable[[Path], str]) -> 
     """Name the remedy for an error that scripts moved from AWS's container often meet, or nothing."""
     text = _text(error)
     if _OF_ONE_THREAD.search(text):
-        return f" (requests come in several threads; {CURE}, {NOT_FOR_MANY}, gives them one)"
+        return (
+            " (requests come in several threads; SAGEMAKER_GUNICORN_WORKER_CLASS=sync, which multi-model "
+            "mode does not have, gives them one)"
+        )
     if isinstance(error, ModuleNotFoundError):
         return " (add its package to code/requirements.txt, or put the module into code/)"
     if not isinstance(error, FileNotFoundError) and "No such file" not in text:
