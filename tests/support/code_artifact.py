@@ -6,6 +6,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from support.http_servers import Quiet
 from support.transform_command import S3_SETTINGS
 
 ARN = "arn:aws:codeartifact:eu-west-1:123456789012:repository/ours/shared.pypi"
@@ -37,26 +38,21 @@ class CodeArtifact(ThreadingHTTPServer):
         """Command lines that had the password while something was asked for."""
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class _Handler(Quiet, SimpleHTTPRequestHandler):
     server: CodeArtifact
 
     def do_GET(self) -> None:
+        self.body()
         lines = (file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline"))
         self.server.shown += [line for line in lines if TOKEN.encode() in line]
         of_aws = self.path.startswith("/v1/")
         if of_aws:
             self.server.asked.append(self.path)
         if of_aws and self.server.refusal:
-            self._refuse(403, "x-amzn-ErrorType", self.server.refusal)
+            self.answer(403, b"", {"x-amzn-ErrorType": self.server.refusal})
         elif not of_aws and self.headers["Authorization"] != _ALLOWED:
-            self._refuse(401, "WWW-Authenticate", "Basic")
+            self.answer(401, b"", {"WWW-Authenticate": "Basic"})
         else:
             super().do_GET()
 
     do_POST = do_GET  # noqa: N815
-
-    def _refuse(self, status: int, header: str, value: str) -> None:
-        self.send_response(status)
-        self.send_header(header, value)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
